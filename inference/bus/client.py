@@ -1,0 +1,386 @@
+"""The web side of the bus: submit rows, receive their tokens, notice every kind of loss.
+
+One reader task per process takes one message per engine step and fans it out to the calls that
+wait. A call is a group of rows with one consumer (one HTTP request); its mailbox merges what comes
+while the consumer is busy, so that a slow client costs memory for its tokens and nothing else.
+
+Nothing here trusts a message to arrive. A row whose tokens have a gap, whose entry has vanished
+from the request stream, or whose engine reports it lost, is submitted again with the tokens that
+were already delivered: the engine resumes behind them, and the reader of the stream sees a pause.
+"""
+
+import asyncio
+import itertools
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from redis import asyncio as aioredis
+from redis.backoff import ExponentialBackoff
+from redis.exceptions import RedisError, ResponseError
+from redis.retry import Retry
+
+from inference.bus import keys
+from inference.bus.messages import Cancel, EngineStatus, Generate, RowOutput, StepReply
+from inference.bus.replies import entries_of
+from inference.bus.status import decode_statuses
+
+log = logging.getLogger(__name__)
+
+ROWS_PER_SLICE = 128  # rows fanned out before other tasks of the event loop get a turn
+SILENCE_SECONDS = 3.0  # a row without news for this long has its stream entry looked up
+STATUS_SECONDS = 0.5  # how old a cached engine status may be
+_SUBMITTED_PER_PIPELINE = 256
+
+
+class BusError(Exception):
+    """Something between here and the engine failed. `retry_after` is in seconds."""
+
+    retry_after = 1
+
+
+class NoEngine(BusError):
+    """No engine is alive for this model, or it is still loading."""
+
+    retry_after = 5
+
+
+class QueueFull(BusError):
+    """More rows wait than the service accepts."""
+
+
+class RowFailed(BusError):
+    """The engine gave up on a row."""
+
+
+class Call:
+    """The rows of one request and their mailbox. Rows are numbered from 0 in the order submitted."""
+
+    def __init__(self, requests: Sequence[Generate]) -> None:
+        self.requests = list(requests)
+        self.delivered = [len(request.generated) for request in requests]
+        self.open = len(self.requests)
+        self._outputs: list[tuple[int, RowOutput]] = []
+        self._tokens = 0
+        self._urgent = False  # a first token, an end or an error is waiting: wake at once
+        self._error: BusError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._gather = 1
+
+    @property
+    def done(self) -> bool:
+        """Every row has ended and all its outputs were taken."""
+        return not (self.open or self._outputs)
+
+    async def take(self, gather: int = 1, patience: float = 0.0) -> list[tuple[int, RowOutput]]:
+        """Everything that came since the last call, as (row index, output); waits for something.
+
+        Waits for `gather` tokens, but not longer than `patience` seconds once there is any, and not
+        at all when a row's first token or end is among them. Raises BusError if the call failed.
+        """
+        if not self._ready(gather):
+            loop = asyncio.get_running_loop()
+            patient_until = loop.time() + patience
+            while not self._ready(gather if loop.time() < patient_until else 1):
+                self._gather = gather if loop.time() < patient_until else 1
+                self._waiter = loop.create_future()
+                timer = loop.call_at(patient_until, self._wake) if self._gather > 1 else None
+                try:
+                    await self._waiter
+                finally:
+                    self._waiter = None
+                    if timer:
+                        timer.cancel()
+        if self._error and not self._outputs:
+            raise self._error
+        outputs, self._outputs = self._outputs, []
+        self._tokens, self._urgent = 0, False
+        return outputs
+
+    def put(self, index: int, output: RowOutput) -> None:
+        first = self.delivered[index] == 0
+        self.delivered[index] += len(output.tokens)
+        self._outputs.append((index, output))
+        self._tokens += len(output.tokens)
+        self._urgent = self._urgent or first or bool(output.finish)
+        self.open -= bool(output.finish)
+        if self._ready(self._gather):
+            self._wake()
+
+    def fail(self, error: BusError) -> None:
+        self._error = error
+        self._wake()
+
+    def _ready(self, gather: int) -> bool:
+        return self._urgent or self._error is not None or (self._tokens >= gather and bool(self._outputs))
+
+    def _wake(self) -> None:
+        if self._waiter and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class _Row:
+    """One submission of one row: where it stands and when it was last heard of."""
+
+    __slots__ = ("call", "entry", "heard", "index", "missing", "stream", "tokens")
+
+    def __init__(self, call: Call, index: int, stream: str) -> None:
+        self.call = call
+        self.index = index
+        self.stream = stream
+        self.entry = b""
+        self.tokens: list[int] = list(call.requests[index].generated)
+        self.heard = time.monotonic()
+        self.missing = False  # its entry was gone when last looked up
+
+
+class BusClient:
+    """A process's connection to the engines. Bound to the event loop that first uses it."""
+
+    def __init__(self, url: str, *, max_queue: int, grace_seconds: float) -> None:
+        self.web = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
+        self.max_queue = max_queue
+        self.grace_seconds = grace_seconds
+        retry = Retry(ExponentialBackoff(cap=1.0, base=0.02), 3)
+        pool = aioredis.BlockingConnectionPool.from_url(url, max_connections=16, timeout=10, retry=retry)
+        self._redis = aioredis.Redis(connection_pool=pool)
+        self._reader = aioredis.Redis.from_url(url, socket_timeout=None)  # blocks in XREAD: no read timeout
+        self._rows: dict[int, _Row] = {}
+        self._numbers = itertools.count(1)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._background: set[asyncio.Task[None]] = set()
+        self._engines: list[EngineStatus] = []
+        self._engines_read = 0.0
+        self._engine_seen = time.monotonic()
+        self._closing = False
+
+    # -- for the endpoints ----------------------------------------------------------------------
+
+    @property
+    def active_rows(self) -> int:
+        return len(self._rows)
+
+    async def engines(self) -> list[EngineStatus]:
+        """The live engines, at most STATUS_SECONDS old. Raises NoEngine when Redis is away."""
+        if time.monotonic() - self._engines_read > STATUS_SECONDS:
+            try:
+                await self._read_engines()
+            except RedisError as error:
+                raise NoEngine("the message bus is not reachable") from error
+        return self._engines
+
+    async def submit(self, requests: Sequence[Generate], *, offline: bool = False) -> Call:
+        """Queue rows of one model. Raises NoEngine or QueueFull, in which case nothing was queued."""
+        self._start()
+        model = requests[0].model
+        await self._require_engine(model)
+        stream = keys.requests(model, offline=offline)
+        try:
+            if await self._untaken(stream) + len(requests) > self.max_queue:
+                raise QueueFull(f"the queue is full: {self.max_queue} rows are waiting")
+        except RedisError as error:
+            raise NoEngine("the message bus is not reachable") from error
+        call = Call(requests)
+        try:
+            await self._send(stream, [_Row(call, index, stream) for index in range(len(requests))])
+        except RedisError as error:
+            self.cancel(call)
+            raise NoEngine("the message bus is not reachable") from error
+        except asyncio.CancelledError:
+            self.cancel(call)
+            raise
+        return call
+
+    def cancel(self, call: Call, index: int | None = None) -> None:
+        """Forget a call, or one row of it, and have the engine free its slots. Returns at once."""
+        rows = {
+            number: row
+            for number, row in self._rows.items()
+            if row.call is call and (index is None or row.index == index)
+        }
+        for number in rows:
+            del self._rows[number]
+        call.open = 0 if index is None else call.open - len(rows)
+        if rows:
+            self._spawn(self._send_cancel(rows))
+
+    async def close(self) -> None:
+        self._closing = True  # a cancellation can get lost inside redis-py's retries
+        tasks = [*self._tasks, *self._background]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._redis.aclose()
+        await self._reader.aclose()
+
+    # -- submitting -----------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        if not self._tasks:
+            self._tasks = [asyncio.create_task(self._read_replies()), asyncio.create_task(self._watch())]
+
+    async def _require_engine(self, model: str) -> None:
+        engines = [engine for engine in await self.engines() if not engine.model or engine.model.id == model]
+        if any(engine.state == "ready" for engine in engines):
+            return
+        if any(engine.state == "loading" for engine in engines):
+            raise NoEngine("the model is still loading")
+        raise NoEngine("no engine is running for this model")
+
+    async def _untaken(self, stream: str) -> int:
+        length = await self._redis.xlen(stream)
+        if length < self.max_queue:  # most rows in the stream are running: look closer only when it is long
+            return 0
+        try:
+            pending = await self._redis.xpending(stream, keys.GROUP)
+        except ResponseError:  # no group yet: no engine has taken any
+            return length
+        return length - pending["pending"]
+
+    async def _send(self, stream: str, rows: Sequence[_Row]) -> None:
+        await self._beat()  # before the rows: an engine drops those of a web process it cannot see
+        for start in range(0, len(rows), _SUBMITTED_PER_PIPELINE):
+            part = rows[start : start + _SUBMITTED_PER_PIPELINE]
+            pipeline = self._redis.pipeline(transaction=False)
+            for row in part:
+                number = next(self._numbers)
+                self._rows[number] = row
+                request = msgspec.structs.replace(
+                    row.call.requests[row.index], web=self.web, row=number, generated=row.tokens
+                )
+                pipeline.xadd(stream, {"m": msgspec.msgpack.encode(request)})
+            for row, entry in zip(part, await pipeline.execute(), strict=True):
+                row.entry = entry
+
+    async def _send_cancel(self, rows: dict[int, _Row]) -> None:
+        pipeline = self._redis.pipeline(transaction=False)
+        for row in rows.values():
+            if row.entry:
+                pipeline.xdel(row.stream, row.entry)
+        message = msgspec.msgpack.encode(Cancel(self.web, list(rows)))
+        pipeline.xadd(keys.CANCEL, {"m": message}, maxlen=keys.CANCEL_STREAM_LENGTH, approximate=True)
+        try:
+            await pipeline.execute()
+        except RedisError as error:  # the engine drops the rows when this process's heartbeat stops
+            log.warning("could not cancel %d rows: %s", len(rows), error)
+
+    def _resubmit(self, rows: Iterable[_Row], reason: str) -> None:
+        for stream, group in itertools.groupby(rows, key=lambda row: row.stream):
+            again = list(group)
+            log.warning("submitting %d rows again: %s", len(again), reason)
+            fresh = []
+            for row in again:
+                copy = _Row(row.call, row.index, row.stream)
+                copy.tokens = row.tokens
+                fresh.append(copy)
+            self._spawn(self._send_again(stream, fresh))
+
+    async def _send_again(self, stream: str, rows: list[_Row]) -> None:
+        rows = [row for row in rows if row.call.open]
+        try:
+            await self._send(stream, rows)
+        except RedisError as error:  # rows that are not in the stream are found by the next watch
+            log.warning("could not submit %d rows again yet: %s", len(rows), error)
+
+    def _spawn(self, work) -> None:  # type: ignore[no-untyped-def]
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    # -- receiving ------------------------------------------------------------------------------
+
+    async def _read_replies(self) -> None:
+        decoder = msgspec.msgpack.Decoder(StepReply)
+        stream, last = keys.replies(self.web), b"0"
+        while not self._closing:
+            try:
+                answer = await self._reader.xread({stream: last}, count=50, block=1000)
+            except (RedisError, OSError) as error:
+                log.warning("reading replies: %s", error)
+                await asyncio.sleep(0.2)
+                continue
+            for entry, fields in entries_of(answer):
+                last = entry
+                await self._fan_out(decoder.decode(fields[b"m"]))
+
+    async def _fan_out(self, reply: StepReply) -> None:
+        now = time.monotonic()
+        for count, output in enumerate(reply.rows, start=1):
+            row = self._rows.get(output.row)
+            if row:
+                row.heard, row.missing = now, False
+                self._deliver(row, output)
+            if count % ROWS_PER_SLICE == 0:
+                await asyncio.sleep(0)
+
+    def _deliver(self, row: _Row, output: RowOutput) -> None:
+        if output.position < len(row.tokens):
+            return  # the engine repeated itself after a broken connection
+        lost = output.finish in ("lost", "cancelled")  # this side forgets the rows it cancels itself
+        if lost or output.position > len(row.tokens):
+            del self._rows[output.row]
+            self._spawn(self._send_cancel({output.row: row}))
+            self._resubmit([row], "their engine lost them" if lost else "tokens went missing")
+            return
+        row.tokens += output.tokens
+        if output.finish:
+            del self._rows[output.row]
+        if output.finish in ("error", "expired"):
+            row.call.fail(RowFailed(output.error or f"the engine {output.finish} this request"))
+        else:
+            row.call.put(row.index, output)
+
+    # -- watching -------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        while not self._closing:
+            await asyncio.sleep(keys.HEARTBEAT_SECONDS)
+            try:
+                await self._beat()
+                await self._read_engines()
+                await self._look_up_silent_rows()
+            except (RedisError, OSError) as error:
+                log.warning("watching the bus: %s", error)
+            if time.monotonic() - self._engine_seen > self.grace_seconds:
+                self._fail_all(NoEngine("the engine was lost and has not come back"))
+
+    async def _beat(self) -> None:
+        pipeline = self._redis.pipeline(transaction=False)
+        pipeline.set(keys.web(self.web), 1, ex=keys.WEB_TTL_SECONDS)
+        pipeline.expire(keys.replies(self.web), keys.REPLY_TTL_SECONDS)
+        await pipeline.execute()
+
+    async def _read_engines(self) -> None:
+        names = sorted(name.decode() for name in await self._redis.smembers(keys.ENGINES))
+        values = await self._redis.mget([keys.engine(name) for name in names]) if names else []
+        self._engines = decode_statuses(values)
+        self._engines_read = time.monotonic()
+        if self._engines:
+            self._engine_seen = self._engines_read
+
+    async def _look_up_silent_rows(self) -> None:
+        now = time.monotonic()
+        silent = {number: row for number, row in self._rows.items() if now - row.heard > SILENCE_SECONDS}
+        if not silent:
+            return
+        pipeline = self._redis.pipeline(transaction=False)
+        for row in silent.values():
+            pipeline.xrange(row.stream, row.entry or b"-", row.entry or b"-", count=1)
+        gone = []
+        for (number, row), found in zip(silent.items(), await pipeline.execute(), strict=True):
+            if found or number not in self._rows:
+                row.missing = False
+            elif row.missing:  # twice in a row, so its last reply is not merely still unread
+                gone.append(row)
+                del self._rows[number]
+            else:
+                row.missing = True
+        self._resubmit(gone, "their requests vanished from the queue")
+
+    def _fail_all(self, error: BusError) -> None:
+        rows, self._rows = self._rows, {}
+        for call in {id(row.call): row.call for row in rows.values()}.values():
+            call.fail(error)

@@ -1,0 +1,41 @@
+"""Names of everything the service keeps in Redis, and the constants of the protocol.
+
+    rwkv:req:<model>           stream of interactive requests, read by the consumer group GROUP
+    rwkv:req:<model>:offline   the same for work nobody waits for
+    rwkv:cancel                stream of cancellations, read by every engine
+    rwkv:rep:<web>             stream of replies to one web process, one entry an engine step
+    rwkv:web:<web>             heartbeat of a web process
+    rwkv:engine:<engine>       heartbeat of an engine: an EngineStatus
+    rwkv:engines               set of the engines' names
+
+The entry of a request stays in its stream until the request has ended. That is the invariant by
+which both sides notice a loss: a web process whose row is silent looks its entry up and submits the
+row again if it is gone; an engine that finds entries of a dead one reports their rows as lost.
+"""
+
+GROUP = "engines"
+CANCEL = "rwkv:cancel"
+ENGINES = "rwkv:engines"
+
+HEARTBEAT_SECONDS = 1.0
+ENGINE_TTL_SECONDS = 4  # an engine without a heartbeat for this long is dead
+WEB_TTL_SECONDS = 10
+REPLY_STREAM_STEPS = 10_000  # replies a web process may lag behind
+REPLY_TTL_SECONDS = 120
+CANCEL_STREAM_LENGTH = 10_000
+
+
+def requests(model: str, *, offline: bool = False) -> str:
+    return f"rwkv:req:{model}:offline" if offline else f"rwkv:req:{model}"
+
+
+def replies(web: str) -> str:
+    return f"rwkv:rep:{web}"
+
+
+def web(web: str) -> str:
+    return f"rwkv:web:{web}"
+
+
+def engine(engine: str) -> str:
+    return f"rwkv:engine:{engine}"

@@ -1,0 +1,150 @@
+"""Every message that crosses a process border, in one place.
+
+The structs are plain data (msgpack on the wire), so the engine core may use them without knowing
+Redis, and the web processes without knowing torch. Structs sent for every token are arrays on the
+wire; the others are maps, so that a field can be added without breaking a running peer.
+"""
+
+from typing import Literal
+
+import msgspec
+
+END_OF_TEXT = 0  # the World vocabulary's only special id: it has no bytes and ends a document
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How one row's tokens are drawn. `inference.engine.sampler` documents the arithmetic.
+
+    `method`: "filter" draws after penalties, temperature, min-p, and joint top-k/top-p;
+    "gumbel" is argmax(logit / T + clipped Gumbel noise); "noise" is argmax(logit / T + U(0, noise)).
+    A temperature of 0, a `top_p` of 0 or a `top_k` of 1 mean greedy; `top_k` <= 0 means all tokens.
+
+    A drawn token's penalty grows by `presence` the first time and by `frequency` each later time,
+    after every penalty has been multiplied by `decay`. With `penalty="openai"` the first time adds
+    `presence + frequency` and nothing decays, which is OpenAI's `count * f + (count > 0) * p`.
+    """
+
+    method: Literal["filter", "gumbel", "noise"] = "filter"
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    penalty: Literal["native", "openai"] = "native"
+    presence: float = 0.0
+    frequency: float = 0.0
+    decay: float = 1.0
+    repetition: float = 1.0  # divides positive and multiplies negative logits of tokens already seen
+    noise: float = 0.0
+    seed: int = 0  # a row's draws depend on (seed, position) alone
+    logit_bias: dict[int, float] = {}
+    bans: list[tuple[int, int]] = []  # (position, token id): that id cannot be drawn at that position
+    min_tokens: int = 0  # stop ids cannot be drawn before this position
+
+
+class Generate(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One row of work: continue `prompt` by at most `max_tokens` tokens."""
+
+    web: str  # the web process that wants the answer
+    row: int  # its own number for this row
+    model: str
+    prompt: list[int]
+    max_tokens: int
+    sampling: Sampling = Sampling()
+    stop_ids: list[int] = msgspec.field(default_factory=lambda: [END_OF_TEXT])  # an id that ends the row, and is not part of its output
+    logprobs: int = -1  # top logprobs wanted for each generated token; 0: the token's own; -1: none
+    prompt_logprobs: int = -1  # the same for the prompt's tokens
+    generated: list[int] = []  # already delivered before an engine was lost: resume behind these
+    request_id: str = ""
+    endpoint: str = ""
+    created: float = 0.0  # Unix seconds
+    deadline: float = 0.0  # Unix seconds, 0: none
+
+
+class Cancel(msgspec.Struct, array_like=True):
+    web: str
+    rows: list[int]
+
+
+class TokenLogprobs(msgspec.Struct, array_like=True):
+    """Natural-log probabilities under the model's own distribution (no penalties, temperature 1)."""
+
+    logprob: float
+    top: list[tuple[int, float]]  # (token id, logprob), best first; the token itself may be absent
+
+
+# Why a row ended. "stop": a stop id was drawn; "length": max_tokens; "lost": its engine died, so it
+# may be submitted again; "expired": its deadline passed; "error": see RowOutput.error.
+Finish = Literal["", "stop", "length", "cancelled", "lost", "expired", "error"]
+
+
+class RowOutput(msgspec.Struct, array_like=True):
+    """What one row got in one step. The first output of a row may hold no token: it was accepted."""
+
+    row: int
+    position: int  # index of tokens[0] among the row's generated tokens
+    tokens: list[int] = []
+    finish: Finish = ""
+    stop_id: int = -1  # the id that ended the row, when finish is "stop"
+    logprobs: list[TokenLogprobs] | None = None  # one for each of `tokens`
+    prompt_logprobs: list[TokenLogprobs | None] | None = None  # one for each prompt token, first None
+    cached_tokens: int = 0  # prompt tokens whose state was already there
+    error: str = ""
+
+
+class StepReply(msgspec.Struct, array_like=True):
+    """All rows of one web process that moved in one engine step."""
+
+    engine: str
+    rows: list[RowOutput]
+
+
+class ModelInfo(msgspec.Struct, kw_only=True):
+    id: str
+    layers: int
+    width: int
+    vocab: int
+    parameters: int
+    fingerprint: str
+    random: bool = False  # made by `make_checkpoint`: its text means nothing
+    created: int = 0  # Unix seconds, the file's modification time
+
+
+class RunningRow(msgspec.Struct, kw_only=True):
+    """One row an engine holds, for the operations page. Carries no prompt and no text."""
+
+    web: str
+    row: int
+    request_id: str
+    endpoint: str
+    state: Literal["waiting", "prefill", "decode"]
+    prompt_tokens: int
+    prefilled_tokens: int
+    generated_tokens: int
+    max_tokens: int
+    created: float
+
+
+class EngineStatus(msgspec.Struct, kw_only=True):
+    """An engine's heartbeat. It is alive while its key exists."""
+
+    engine: str
+    state: Literal["loading", "ready", "draining"]
+    host: str
+    pid: int
+    started: float  # Unix seconds
+    updated: float
+    model: ModelInfo | None = None
+    backend: str = ""
+    device: str = ""
+    progress: float = 0.0  # share of the checkpoint that is loaded
+    slots: int = 0
+    running: int = 0
+    waiting: int = 0
+    steps: int = 0
+    prompt_tokens: int = 0  # since the engine started
+    generated_tokens: int = 0
+    prompt_tokens_per_second: float = 0.0  # over the last heartbeats
+    generated_tokens_per_second: float = 0.0
+    step_ms: float = 0.0
+    last_error: str = ""
+    rows: list[RunningRow] = []

@@ -1,0 +1,172 @@
+"""Which rows move in the next step. Pure Python: no torch, no clock, no I/O.
+
+Continuous batching: rows join and leave at every step. A row waits for a slot, has its prompt
+prefilled in chunks, then decodes one token a step. Every step carries all decoding rows and, under
+a token budget, pieces of prompts; so a long prompt costs running streams a bounded delay.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+
+from inference.bus.messages import END_OF_TEXT, Generate, TokenLogprobs
+from inference.engine.backend import Chunk, StepPlan
+
+RowKey = tuple[str, int]
+
+
+class Phase(Enum):
+    WAITING = "waiting"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    ENDED = "ended"
+
+
+@dataclass(slots=True, eq=False)
+class Row:
+    """One request and how far it has come."""
+
+    request: Generate
+    phase: Phase = Phase.WAITING
+    slot: int = -1
+    fed: int = 0  # of `feed`: tokens whose chunk was launched
+    drawn: int = 0  # tokens asked of the sampler, the resumed ones included; results may still be on their way
+    generated: int = 0  # tokens whose result is known
+    prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)
+    feed: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        # There are no logits before a first token: an empty prompt starts as a new document does.
+        self.feed = self.request.prompt + self.request.generated or [END_OF_TEXT]
+        self.drawn = self.generated = len(self.request.generated)
+
+    @property
+    def key(self) -> RowKey:
+        return self.request.web, self.request.row
+
+    @property
+    def unfed(self) -> int:
+        return len(self.feed) - self.fed
+
+    @property
+    def wants_token(self) -> bool:
+        return self.drawn < self.request.max_tokens
+
+
+@dataclass(slots=True)
+class Step:
+    """A plan and the rows behind it, in the order of the plan's slots."""
+
+    plan: StepPlan
+    opened: list[Row]  # rows whose slot must be opened before the launch
+    sampled: list[Row]
+    chunked: list[Row]
+
+
+class Scheduler:
+    """Gives slots to rows and tokens to steps."""
+
+    def __init__(self, slots: int, step_tokens: int) -> None:
+        """`slots`: rows that can run at once. `step_tokens`: most tokens of one step, decodes included."""
+        if slots < 1 or step_tokens < 1:
+            raise ValueError(f"slots and step_tokens must be positive, got {slots} and {step_tokens}")
+        self.step_tokens = step_tokens
+        self.waiting: deque[Row] = deque()
+        self.running: dict[RowKey, Row] = {}
+        self._free = list(range(slots))[::-1]
+
+    @property
+    def free_slots(self) -> int:
+        return len(self._free)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.waiting or self.running)
+
+    def rows(self) -> list[Row]:
+        return [*self.running.values(), *self.waiting]
+
+    def add(self, request: Generate) -> Row:
+        row = Row(request)
+        self.waiting.append(row)
+        return row
+
+    def find(self, key: RowKey) -> Row | None:
+        return self.running.get(key) or next((row for row in self.waiting if row.key == key), None)
+
+    def end(self, row: Row) -> None:
+        """Take a row out and free its slot. Steps already launched may still name the slot."""
+        if row.phase is Phase.WAITING:
+            self.waiting.remove(row)
+        elif row.phase is not Phase.ENDED:
+            del self.running[row.key]
+            self._free.append(row.slot)
+        row.phase = Phase.ENDED
+
+    def schedule(self) -> Step:
+        """The next step; its plan is empty when no row can move. Counts the step as launched."""
+        opened = self._admit()
+        step = Step(StepPlan(), opened, [], [])
+        for row in self.running.values():
+            if row.phase is Phase.DECODE and row.wants_token:
+                step.plan.decode.append(row.slot)
+                self._count_draw(step, row)
+        self._add_chunks(step, max(self.step_tokens - len(step.plan.decode), 1))
+        return step
+
+    def _admit(self) -> list[Row]:
+        opened = []
+        while self.waiting and self._free:
+            row = self.waiting.popleft()
+            row.slot = self._free.pop()
+            row.phase = Phase.PREFILL
+            self.running[row.key] = row
+            opened.append(row)
+        return opened
+
+    def _add_chunks(self, step: Step, budget: int) -> None:
+        """Spend `budget` prompt tokens: half on the oldest prompt, the rest on the shortest first.
+
+        So short prompts overtake a long one, and a stream of short ones does not starve it.
+        """
+        prefilling = [row for row in self.running.values() if row.phase is Phase.PREFILL]
+        if not prefilling:
+            return
+        oldest = prefilling[0]
+        share = {oldest.key: min(oldest.unfed, -(-budget // 2))}
+        budget -= share[oldest.key]
+        for row in sorted(prefilling, key=lambda row: row.unfed):
+            more = min(row.unfed - share.get(row.key, 0), budget)
+            if more > 0:
+                share[row.key] = share.get(row.key, 0) + more
+                budget -= more
+        for row in prefilling:
+            if share.get(row.key):
+                self._add_chunk(step, row, share[row.key])
+
+    def _add_chunk(self, step: Step, row: Row, size: int) -> None:
+        tokens = row.feed[row.fed : row.fed + size]
+        row.fed += size
+        last = not row.unfed
+        prompt_logprobs = row.request.prompt_logprobs
+        step.plan.chunks.append(
+            Chunk(
+                slot=row.slot,
+                tokens=tokens,
+                sample=last and row.wants_token,
+                prompt_logprobs=prompt_logprobs,
+                next_token=-1 if last else row.feed[row.fed],
+            )
+        )
+        step.chunked.append(row)
+        if last:
+            row.phase = Phase.DECODE
+            if row.wants_token:
+                self._count_draw(step, row)
+
+    @staticmethod
+    def _count_draw(step: Step, row: Row) -> None:
+        row.drawn += 1
+        step.sampled.append(row)
+        if row.request.logprobs >= 0:
+            step.plan.logprobs[row.slot] = row.request.logprobs

@@ -1,0 +1,255 @@
+"""Rows over a real Redis to a real worker process (on the counting model) and back.
+
+The counting model's output shows any token that was lost, doubled or given to another row.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import redis
+
+from inference.bus import keys
+from inference.bus.client import BusClient, Call, NoEngine, QueueFull, RowFailed
+from inference.bus.messages import Generate
+from inference.bus.status import read_engines, read_queues
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def connection(redis_url):
+    with redis.Redis.from_url(redis_url) as connection:
+        connection.flushall()
+        yield connection
+
+
+@pytest.fixture
+def start_worker(redis_url, connection):
+    workers: list[subprocess.Popen] = []
+
+    def start(slots: int = 8, step_seconds: float = 0.002) -> subprocess.Popen:
+        command = [sys.executable, "-m", "tests.bus.counting_worker", redis_url, str(slots), str(step_seconds)]
+        ready = sum(engine.state == "ready" for engine in read_engines(connection))
+        workers.append(subprocess.Popen(command, cwd=ROOT))
+        until(lambda: sum(engine.state == "ready" for engine in read_engines(connection)) > ready)
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        worker.kill()
+        worker.wait()
+
+
+@pytest.fixture
+async def client(redis_url) -> AsyncIterator[BusClient]:
+    client = BusClient(redis_url, max_queue=1000, grace_seconds=20)
+    yield client
+    await client.close()
+
+
+def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+
+
+async def until_async(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        await asyncio.sleep(0.01)
+
+
+def request(first: int, max_tokens: int = 20, **more) -> Generate:
+    return Generate(web="", row=0, model="counting", prompt=[first], max_tokens=max_tokens, **more)
+
+
+async def collect(call: Call) -> list[list[int]]:
+    tokens: list[list[int]] = [[] for _ in call.requests]
+    while not call.done:
+        for index, output in await call.take():
+            tokens[index] += output.tokens
+    return tokens
+
+
+async def some(call: Call, count: int) -> list[list[int]]:
+    """Read until every row has `count` tokens; returns what came."""
+    tokens: list[list[int]] = [[] for _ in call.requests]
+    while min(map(len, tokens)) < count:
+        for index, output in await call.take():
+            tokens[index] += output.tokens
+    return tokens
+
+
+def counted(first: int, count: int) -> list[int]:
+    return [first + 1 + i for i in range(count)]
+
+
+def idle(connection: redis.Redis) -> bool:
+    engines = read_engines(connection)
+    return bool(engines) and all(engine.running == engine.waiting == 0 for engine in engines)
+
+
+async def test_many_calls_at_once_are_not_mixed_up(start_worker, client, connection):
+    start_worker(slots=16, step_seconds=0)
+    calls = [await client.submit([request(1000 * i + 100 * j) for j in range(3)]) for i in range(40)]
+    answers = await asyncio.gather(*map(collect, calls))
+    assert answers == [[counted(1000 * i + 100 * j, 20) for j in range(3)] for i in range(40)]
+    assert client.active_rows == 0
+    await until_async(lambda: connection.xlen(keys.requests("counting")) == 0)
+    assert read_queues(connection, ["counting"])[0].interactive == 0
+
+
+async def test_offline_rows_wait_for_interactive_ones(start_worker, client, connection):
+    start_worker(slots=1)
+    first = await client.submit([request(0, max_tokens=100)])
+    await some(first, 1)
+    offline = await client.submit([request(500, max_tokens=3)], offline=True)
+    interactive = await client.submit([request(100 * i, max_tokens=3) for i in range(5)])
+    done: list[str] = []
+
+    async def finish(name: str, call: Call) -> None:
+        await collect(call)
+        done.append(name)
+
+    await asyncio.gather(finish("offline", offline), finish("interactive", interactive))
+    assert done == ["interactive", "offline"]
+
+
+async def test_gathering_merges_tokens_but_not_the_first_and_the_last(start_worker, client):
+    start_worker()
+    call = await client.submit([request(0, max_tokens=21)])
+    sizes = []
+    while not call.done:
+        sizes.append(sum(len(output.tokens) for _, output in await call.take(gather=10, patience=30.0)))
+    assert sizes[0] == 1, "the first token is handed on at once"
+    assert sizes[1] >= 10 and sum(sizes) == 21
+
+
+async def test_a_cancelled_call_frees_its_slots(start_worker, client, connection):
+    start_worker(slots=4)
+    call = await client.submit([request(i, max_tokens=100_000) for i in range(6)])
+    await call.take()
+    client.cancel(call)
+    await until_async(lambda: connection.xlen(keys.requests("counting")) == 0)
+    again = await client.submit([request(7)])
+    assert await collect(again) == [counted(7, 20)]
+
+
+async def test_one_row_of_a_call_can_be_cancelled(start_worker, client):
+    start_worker()
+    call = await client.submit([request(0, max_tokens=100_000), request(100, max_tokens=10)])
+    await call.take()
+    client.cancel(call, 0)
+    tokens: list[int] = []
+    while not call.done:
+        tokens += [token for index, output in await call.take() if index == 1 for token in output.tokens]
+    assert tokens[-1] == 110
+
+
+async def test_without_an_engine_nothing_is_queued(connection, client):
+    with pytest.raises(NoEngine, match="no engine is running"):
+        await client.submit([request(1)])
+    assert connection.xlen(keys.requests("counting")) == 0
+
+
+async def test_a_full_queue_refuses(start_worker, redis_url, connection):
+    start_worker(slots=1)
+    client = BusClient(redis_url, max_queue=5, grace_seconds=20)
+    try:
+        running = await client.submit([request(0, max_tokens=100_000)])
+        await running.take()
+        await client.submit([request(i, max_tokens=2) for i in range(4)])
+        with pytest.raises(QueueFull, match="the queue is full: 5 rows are waiting"):
+            await client.submit([request(9), request(10)])
+    finally:
+        await client.close()
+
+
+async def test_a_killed_engines_rows_go_on_in_the_next_one(start_worker, client, connection):
+    worker = start_worker(slots=4)
+    call = await client.submit([request(1000 * i, max_tokens=800) for i in range(6)])
+    before = await some_of(call, 50)
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.wait()
+    start_worker(slots=8, step_seconds=0)
+    after = await collect(call)
+    assert [a + b for a, b in zip(before, after, strict=True)] == [counted(1000 * i, 800) for i in range(6)]
+    await until_async(lambda: idle(connection))
+
+
+async def some_of(call: Call, count: int) -> list[list[int]]:
+    """Read until any row has `count` tokens; returns what came."""
+    tokens: list[list[int]] = [[] for _ in call.requests]
+    while max(map(len, tokens)) < count:
+        for index, output in await call.take():
+            tokens[index] += output.tokens
+    return tokens
+
+
+async def test_another_live_engine_takes_over_a_dead_ones_rows(start_worker, client):
+    workers = [start_worker(slots=4), start_worker(slots=4)]
+    call = await client.submit([request(1000 * i, max_tokens=1500) for i in range(8)])
+    before = await some_of(call, 20)
+    workers[0].kill()
+    after = await collect(call)
+    assert [a + b for a, b in zip(before, after, strict=True)] == [counted(1000 * i, 1500) for i in range(8)]
+
+
+async def test_a_stopped_engine_finishes_its_rows(start_worker, client, connection):
+    worker = start_worker(slots=4)
+    call = await client.submit([request(0, max_tokens=300)])
+    before = await some(call, 5)
+    worker.send_signal(signal.SIGTERM)
+    after = await collect(call)
+    assert before[0] + after[0] == counted(0, 300)
+    assert worker.wait(timeout=20) == 0
+    assert read_engines(connection) == []
+
+
+async def test_an_emptied_redis_loses_no_token(start_worker, client, connection):
+    start_worker(slots=2)
+    call = await client.submit([request(1000 * i, max_tokens=1000) for i in range(4)])
+    before = await some_of(call, 20)
+    connection.flushall()
+    after = await collect(call)
+    assert [a + b for a, b in zip(before, after, strict=True)] == [counted(1000 * i, 1000) for i in range(4)]
+
+
+async def test_when_no_engine_comes_back_the_call_fails_with_the_reason(start_worker, redis_url):
+    worker = start_worker()
+    client = BusClient(redis_url, max_queue=10, grace_seconds=1)
+    try:
+        call = await client.submit([request(0, max_tokens=100_000)])
+        await call.take()
+        worker.kill()
+        with pytest.raises(NoEngine, match="the engine was lost and has not come back"):
+            await collect(call)
+        assert client.active_rows == 0
+    finally:
+        await client.close()
+
+
+async def test_the_rows_of_a_dead_web_process_are_dropped(start_worker, redis_url, connection):
+    start_worker(slots=4)
+    client = BusClient(redis_url, max_queue=10, grace_seconds=20)
+    call = await client.submit([request(0, max_tokens=10_000_000)])
+    await call.take()
+    await client.close()  # as a killed process: no cancellation is sent
+    connection.delete(keys.web(client.web))
+    await until_async(lambda: idle(connection))
+
+
+async def test_a_passed_deadline_fails_the_call(start_worker, client):
+    start_worker()
+    call = await client.submit([request(0, max_tokens=10_000_000, deadline=time.time() + 0.5)])
+    with pytest.raises(RowFailed, match="deadline has passed"):
+        await collect(call)

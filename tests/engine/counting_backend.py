@@ -1,0 +1,59 @@
+"""A stand-in model for tests of the scheduler, the step loop and the bus: it counts.
+
+A row's next token is its last token plus one, so every output shows which row it belongs to and
+whether a token was skipped, repeated or fed out of order.
+"""
+
+from collections.abc import Sequence
+
+from inference.bus.messages import ModelInfo, Sampling, TokenLogprobs
+from inference.engine.backend import StepPlan, StepResult
+
+VOCAB = 65536
+
+
+class _Done:
+    def __init__(self, result: StepResult) -> None:
+        self._result = result
+
+    def result(self) -> StepResult:
+        return self._result
+
+
+class CountingBackend:
+    name = "counting"
+    device = "cpu"
+    model = ModelInfo(id="counting", layers=1, width=1, vocab=VOCAB, parameters=0, fingerprint="counting")
+
+    def __init__(self, slots: int, *, overlap: bool = False) -> None:
+        self.slots = slots
+        self.overlap = overlap
+        self.plans: list[StepPlan] = []
+        self._last: dict[int, int] = {}
+        self._fed: dict[int, list[int]] = {}
+
+    def open_slot(
+        self,
+        slot: int,
+        sampling: Sampling,
+        stop_ids: Sequence[int],
+        generated: Sequence[int],
+        prompt: Sequence[int],
+    ) -> None:
+        self._fed[slot] = []
+
+    def launch(self, plan: StepPlan) -> _Done:
+        self.plans.append(plan)
+        prompt_logprobs = {}
+        for slot in plan.decode:
+            self._fed[slot].append(self._last[slot])
+        for chunk in plan.chunks:
+            self._fed[chunk.slot] += chunk.tokens
+            if chunk.prompt_logprobs >= 0:
+                following = [*chunk.tokens[1:], chunk.next_token]
+                prompt_logprobs[chunk.slot] = [TokenLogprobs(-float(token), []) for token in following]
+        tokens = {}
+        for slot in plan.sampled_slots:
+            tokens[slot] = self._last[slot] = (self._fed[slot][-1] + 1) % VOCAB
+        logprobs = {slot: TokenLogprobs(-float(tokens[slot]), []) for slot in plan.logprobs}
+        return _Done(StepResult(tokens, logprobs, prompt_logprobs))
