@@ -177,7 +177,7 @@ def main() -> None:
 
     try:
         backend = create_backend(
-            config.engine_backend,
+            name=config.engine_backend,
             checkpoint=Path(config.model),
             slots=config.engine_slots,
             device=config.engine_device,

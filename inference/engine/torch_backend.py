@@ -1,0 +1,154 @@
+"""The plain PyTorch back end: the default on a CPU, and what faster back ends are compared with."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from inference.bus.messages import Sampling, TokenLogprobs
+from inference.engine.backend import Chunk, StepPlan, StepResult
+from inference.engine.model import Model, StatePool
+from inference.engine.sampler import Sampler, token_logprobs
+from inference.engine.weights import Checkpoint, Dimensions, Progress
+from kernels.packed import PackedRows
+
+LOGPROB_POSITIONS = 64  # prompt positions whose logits exist at once: 64 rows of 65536 are 16 MiB in float32
+
+
+@dataclass(slots=True)
+class CompletedStep:
+    outcome: StepResult
+
+    def result(self) -> StepResult:
+        return self.outcome
+
+
+class TorchBackend:
+    """See `inference.engine.backend.Backend`. A step is complete when `launch` returns.
+
+    `dtype` is that of weights and activations; the WKV state is float32, or float64 if `dtype` is. `slots=0` takes as
+    many as free memory allows, within reason. Raises CheckpointError if the file cannot be served.
+    """
+
+    name = "torch"
+    overlap = False
+
+    def __init__(
+        self,
+        checkpoint: str | Path,
+        slots: int,
+        device: str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        progress: Progress | None = None,
+    ) -> None:
+        opened = Checkpoint(checkpoint)
+        sizes = opened.dimensions
+        self.model = opened.info
+        self.device = device
+        self._device = torch.device(device)
+        self._forward = Model(opened, self._device, dtype, progress)
+        self.slots = slots or choose_slots(sizes, self._device, dtype)
+        self._state = StatePool.zeros(sizes, self.slots, self._device, dtype)
+        self._last_token = torch.zeros(self.slots, dtype=torch.int64, device=self._device)
+        self._sampler = Sampler(self.slots, sizes.vocab, self._device)
+
+    def open_slot(
+        self, slot: int, sampling: Sampling, stop_ids: Sequence[int], generated: Sequence[int], prompt: Sequence[int]
+    ) -> None:
+        self._state.shift[:, :, slot] = 0
+        self._state.wkv[:, slot] = 0
+        self._last_token[slot] = 0
+        self._sampler.open_slot(slot, sampling, stop_ids, generated, prompt)
+
+    @torch.inference_mode()
+    def launch(self, plan: StepPlan) -> CompletedStep:
+        slots = plan.decode + [chunk.slot for chunk in plan.chunks]
+        rows = PackedRows(slots, [1] * len(plan.decode) + [len(chunk.tokens) for chunk in plan.chunks], self._device)
+        prompt = [token for chunk in plan.chunks for token in chunk.tokens]
+        decode = torch.tensor(plan.decode, dtype=torch.int64, device=self._device)
+        tokens = torch.cat((self._last_token[decode], torch.tensor(prompt, dtype=torch.int64, device=self._device)))
+        hidden = self._forward.forward(tokens, self._state, rows)
+
+        result = StepResult(tokens={})
+        begin = len(plan.decode)
+        for chunk in plan.chunks:
+            if chunk.prompt_logprobs >= 0:
+                positions = hidden[begin : begin + len(chunk.tokens)]
+                result.prompt_logprobs[chunk.slot] = self._prompt_logprobs(chunk, positions)
+            begin += len(chunk.tokens)
+        sampled = [True] * len(plan.decode) + [chunk.sample for chunk in plan.chunks]
+        if any(sampled):
+            self._draw(plan, hidden[rows.last[torch.tensor(sampled, device=self._device)]], result)
+        return CompletedStep(result)
+
+    def _draw(self, plan: StepPlan, hidden: Tensor, result: StepResult) -> None:
+        """Draw a token from each of `hidden` [N, C], whose rows are `plan.sampled_slots`."""
+        slots = plan.sampled_slots
+        logits = self._forward.logits(hidden)
+        drawn = self._sampler.draw(logits, slots)
+        self._last_token[torch.tensor(slots, device=self._device)] = drawn
+        wanted = [row for row, slot in enumerate(slots) if plan.logprobs.get(slot, -1) >= 0]
+        if wanted:
+            tops = [plan.logprobs[slots[row]] for row in wanted]
+            found = token_logprobs(logits[wanted], drawn[wanted], max(tops))
+            for row, top, entry in zip(wanted, tops, found, strict=True):
+                result.logprobs[slots[row]] = TokenLogprobs(entry.logprob, entry.top[:top])
+        result.tokens = dict(zip(slots, drawn.tolist(), strict=True))
+
+    def _prompt_logprobs(self, chunk: Chunk, hidden: Tensor) -> list[TokenLogprobs]:
+        """Of each token that follows a position of the chunk; `hidden` [len(chunk.tokens), C]."""
+        following = [*chunk.tokens[1:], chunk.next_token] if chunk.next_token >= 0 else list(chunk.tokens[1:])
+        targets = torch.tensor(following, dtype=torch.int64, device=self._device)
+        found: list[TokenLogprobs] = []
+        for begin in range(0, len(following), LOGPROB_POSITIONS):
+            piece = targets[begin : begin + LOGPROB_POSITIONS]
+            logits = self._forward.logits(hidden[begin : begin + len(piece)])
+            found += token_logprobs(logits, piece, chunk.prompt_logprobs)
+        return found
+
+    def export_state(self, slot: int) -> dict[str, Tensor]:
+        return {name: tensor.to("cpu", copy=True) for name, tensor in self._slot_state(slot).items()}
+
+    def import_state(self, slot: int, state: Mapping[str, Tensor]) -> None:
+        targets = self._slot_state(slot)
+        for name, target in targets.items():
+            found = list(state[name].shape) if name in state else "missing"
+            if found != list(target.shape):
+                raise ValueError(f"state tensor {name}: found {found}, expected shape {list(target.shape)}")
+        for name, target in targets.items():
+            target.copy_(state[name])
+
+    def copy_state(self, source: int, target: int) -> None:
+        self.import_state(target, self._slot_state(source))
+
+    def _slot_state(self, slot: int) -> dict[str, Tensor]:
+        """Views of the slot's state: `shift` [L, 2, C] and `wkv` [L, H, 64, 64]."""
+        return {"shift": self._state.shift[:, :, slot], "wkv": self._state.wkv[:, slot]}
+
+
+def slot_bytes(sizes: Dimensions, dtype: torch.dtype) -> int:
+    """Memory one slot takes: its state, and the sampler's float32 penalty and one byte for each id."""
+    state = StatePool.zeros(sizes, 1, torch.device("meta"), dtype)
+    return state.shift.nbytes + state.wkv.nbytes + 5 * sizes.vocab
+
+
+def choose_slots(sizes: Dimensions, device: torch.device, dtype: torch.dtype) -> int:
+    """As many slots as fit into half of the memory that is free now; never more than are of use."""
+    if device.type == "cuda":
+        free, most = torch.cuda.mem_get_info(device)[0], 256
+    else:
+        free, most = available_memory(), 64
+    return max(1, min(most, free // 2 // slot_bytes(sizes, dtype)))
+
+
+def available_memory() -> int:
+    """Bytes of host memory that can be taken without swapping."""
+    try:
+        with open("/proc/meminfo") as file:
+            fields = dict(line.split(":", 1) for line in file)
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except FileNotFoundError:  # not Linux: assume that half of the memory is in use
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
