@@ -213,7 +213,7 @@ class BusClient:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._redis.aclose()
+        await self._redis.connection_pool.disconnect()  # a pool that was handed in is not closed with its client
         await self._reader.aclose()
 
     # -- submitting -----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ a row may then be launched once more after it has ended, and that result is drop
 
 from dataclasses import dataclass
 
-from inference.bus.messages import Generate, RowOutput, RunningRow
+from inference.bus.messages import Generate, RowOutput, RunningRow, TokenLogprobs
 from inference.engine.backend import Backend, PendingStep, StepResult
 from inference.engine.scheduler import Phase, Row, RowKey, Scheduler, Step
 
@@ -96,7 +96,7 @@ class Engine:
     def _collect(self, step: Step, result: StepResult) -> list[Output]:
         outputs = []
         for chunk, row in zip(step.plan.chunks, step.chunked, strict=True):
-            if chunk.prompt_logprobs >= 0:
+            if row.prompt_logprobs is not None:
                 row.prompt_logprobs += result.prompt_logprobs[chunk.slot]
             if row.phase is Phase.DECODE and not row.request.max_tokens and not row.unfed:
                 outputs.append(self._end(row, "length"))  # only the prompt's logprobs were wanted
@@ -131,9 +131,9 @@ def _wait(finished: tuple[Step, PendingStep]) -> tuple[Step, StepResult]:
     return step, pending.result()
 
 
-def _taken_prompt_logprobs(row: Row) -> list | None:  # type: ignore[type-arg]
+def _taken_prompt_logprobs(row: Row) -> list[TokenLogprobs | None] | None:
     """The prompt's logprobs, once: they go out with the row's first output. The first token has none."""
-    if row.request.prompt_logprobs < 0 or not row.prompt_logprobs:
+    if row.prompt_logprobs is None:
         return None
-    logprobs, row.prompt_logprobs = [None, *row.prompt_logprobs], []
+    logprobs, row.prompt_logprobs = [None, *row.prompt_logprobs], None
     return logprobs[: len(row.request.prompt)]

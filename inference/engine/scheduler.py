@@ -32,13 +32,15 @@ class Row:
     fed: int = 0  # of `feed`: tokens whose chunk was launched
     drawn: int = 0  # tokens asked of the sampler, the resumed ones included; results may still be on their way
     generated: int = 0  # tokens whose result is known
-    prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)
+    prompt_logprobs: list[TokenLogprobs] | None = None  # those known so far, from the second token on; None: not wanted
     feed: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         # There are no logits before a first token: an empty prompt starts as a new document does.
         self.feed = self.request.prompt + self.request.generated or [END_OF_TEXT]
         self.drawn = self.generated = len(self.request.generated)
+        if self.request.prompt_logprobs >= 0:
+            self.prompt_logprobs = []
 
     @property
     def key(self) -> RowKey:

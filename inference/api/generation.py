@@ -1,0 +1,260 @@
+"""From rows of token ids to choices of text: what every generating endpoint is built on.
+
+`start` queues the rows and returns a `Generation`; its `deltas` turn tokens into text as they come,
+and end a choice at a stop string. Leaving the `Generation` cancels whatever still runs, so a client
+that goes away frees its slots.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Literal
+from weakref import WeakKeyDictionary
+
+from django.conf import settings
+
+from inference.bus.client import BusClient, BusError, Call
+from inference.bus.messages import EngineStatus, Generate, ModelInfo, RowOutput, Sampling, TokenLogprobs
+from inference.text.stream import TextStream
+from inference.text.tokenizer import get_tokenizer
+
+# A process with few streams hands every token on as it comes; one with many gathers some per event,
+# since an event costs far more than a token.
+BUSY_ROWS = 32
+GATHER_TOKENS = 8
+GATHER_SECONDS = 0.05
+
+FinishReason = Literal["stop", "length"]
+
+
+class GenerationFailed(Exception):
+    """The rest of a generation cannot be had. The message is fit for the client."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Row:
+    """One choice: its prompt and how its tokens are drawn."""
+
+    prompt: list[int]
+    sampling: Sampling
+
+
+@dataclass(slots=True, kw_only=True)
+class GenerationRequest:
+    rows: list[Row]
+    model: str
+    endpoint: str
+    request_id: str
+    max_tokens: int
+    stop_ids: list[int]
+    stop_strings: list[str] = field(default_factory=list)
+    include_stop: bool = False
+    logprobs: int = -1
+    prompt_logprobs: int = -1
+    chunk_size: int | None = None  # new tokens gathered per choice before they are handed on
+    offline: bool = False
+    deadline: float = 0.0  # Unix seconds, 0: none
+
+
+@dataclass(slots=True)
+class Delta:
+    """News of one choice. The last one has a `finish_reason`."""
+
+    index: int
+    text: str
+    tokens: list[int]
+    logprobs: list[TokenLogprobs] | None = None
+    finish_reason: FinishReason | None = None
+    stop_reason: str | int | None = None
+
+
+@dataclass(slots=True)
+class Choice:
+    index: int
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    finish_reason: FinishReason = "stop"
+    stop_reason: str | int | None = None
+
+
+class Generation:
+    """A running request. Use as an async context manager: leaving it cancels what still runs."""
+
+    def __init__(self, bus: BusClient, call: Call, request: GenerationRequest) -> None:
+        rows = len(request.rows)
+        self.request = request
+        self.prompt_tokens = [len(row.prompt) for row in request.rows]
+        self.completion_tokens = [0] * rows
+        self.cached_tokens = [0] * rows
+        self.prompt_logprobs: list[list[TokenLogprobs | None] | None] = [None] * rows
+        self._bus = bus
+        self._call = call
+        self._writers = [_ChoiceWriter(index, request) for index in range(rows)]
+        self._open = rows
+
+    async def __aenter__(self) -> "Generation":
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._bus.cancel(self._call)
+
+    async def deltas(self) -> AsyncIterator[list[Delta]]:
+        """Yield news of all choices, merged while the consumer was busy, until every choice ended.
+
+        Raises GenerationFailed when the engine cannot go on.
+        """
+        while self._open:
+            busy = self.request.chunk_size is None and self._bus.active_rows > BUSY_ROWS
+            gather = GATHER_TOKENS * self._open if busy else 1
+            try:
+                outputs = await self._call.take(gather, GATHER_SECONDS if busy else 0.0)
+            except BusError as error:
+                raise GenerationFailed(str(error)) from error
+            deltas = [delta for index, output in outputs if (delta := self._advance(index, output))]
+            if deltas:
+                yield _merged(deltas) if len(deltas) > 1 else deltas
+
+    async def collect(self) -> list[Choice]:
+        """Run to the end. Raises GenerationFailed."""
+        choices = [Choice(index) for index in range(len(self._writers))]
+        async for deltas in self.deltas():
+            for delta in deltas:
+                choice = choices[delta.index]
+                choice.text += delta.text
+                choice.tokens += delta.tokens
+                choice.logprobs += delta.logprobs or []
+                if delta.finish_reason:
+                    choice.finish_reason, choice.stop_reason = delta.finish_reason, delta.stop_reason
+        return choices
+
+    def _advance(self, index: int, output: RowOutput) -> Delta | None:
+        writer = self._writers[index]
+        if writer.ended:
+            return None
+        self.cached_tokens[index] = output.cached_tokens or self.cached_tokens[index]
+        self.prompt_logprobs[index] = output.prompt_logprobs or self.prompt_logprobs[index]
+        delta = writer.write(output)
+        self.completion_tokens[index] = writer.shown_tokens
+        if writer.ended:
+            self._open -= 1
+            if not output.finish:  # a stop string ended it here, and the engine does not know yet
+                self._bus.cancel(self._call, index)
+        return delta
+
+
+class _ChoiceWriter:
+    """Turns one row's tokens into text, and gathers `chunk_size` of them.
+
+    A token is handed on with the text it contributes to, so that one whose text may yet turn out to be
+    a stop string (or is half a character) stays back together with it.
+    """
+
+    def __init__(self, index: int, request: GenerationRequest) -> None:
+        self.index = index
+        self.ended = False
+        self.shown_tokens = 0
+        self._stream = TextStream(get_tokenizer(), request.stop_strings, request.include_stop)
+        self._chunk_size = request.chunk_size or 1
+        self._text = ""
+        self._handed_on = 0
+        self._tokens: list[int] = []  # received and not handed on
+        self._logprobs: list[TokenLogprobs] | None = [] if request.logprobs >= 0 else None
+
+    def write(self, output: RowOutput) -> Delta | None:
+        piece = self._stream.push(output.tokens)
+        self._text += piece.text
+        self._tokens += output.tokens
+        if self._logprobs is not None and output.logprobs:
+            self._logprobs += output.logprobs
+        self.shown_tokens = piece.tokens
+        if piece.stop is not None:
+            return self._end("stop", piece.stop)
+        if output.finish:
+            self._text += self._stream.finish()
+            self.shown_tokens = self._handed_on + len(self._tokens)
+            if output.finish == "length":
+                return self._end("length", None)
+            return self._end("stop", output.stop_id if output.stop_id > 0 else None)
+        if self._text and self.shown_tokens - self._handed_on >= self._chunk_size:
+            return self._flush()
+        return None
+
+    def _end(self, finish_reason: FinishReason, stop_reason: str | int | None) -> Delta:
+        self.ended = True
+        delta = self._flush()
+        delta.finish_reason, delta.stop_reason = finish_reason, stop_reason
+        return delta
+
+    def _flush(self) -> Delta:
+        count = self.shown_tokens - self._handed_on
+        delta = Delta(self.index, self._text, self._tokens[:count])
+        self._text, self._tokens, self._handed_on = "", self._tokens[count:], self.shown_tokens
+        if self._logprobs is not None:
+            delta.logprobs, self._logprobs = self._logprobs[:count], self._logprobs[count:]
+        return delta
+
+
+def _merged(deltas: list[Delta]) -> list[Delta]:
+    """One delta for each choice: several steps may have come while the consumer was busy."""
+    merged: dict[int, Delta] = {}
+    for delta in deltas:
+        known = merged.setdefault(delta.index, delta)
+        if known is not delta:
+            known.text += delta.text
+            known.tokens += delta.tokens
+            if known.logprobs is not None:
+                known.logprobs += delta.logprobs or []
+            known.finish_reason, known.stop_reason = delta.finish_reason, delta.stop_reason
+    return list(merged.values())
+
+
+_clients: "WeakKeyDictionary[asyncio.AbstractEventLoop, BusClient]" = WeakKeyDictionary()
+
+
+def bus() -> BusClient:
+    """The process's bus client (one for each event loop; a server has one loop)."""
+    loop = asyncio.get_running_loop()
+    if loop not in _clients:
+        config = settings.RWKV
+        _clients[loop] = BusClient(
+            config.redis_url, max_queue=config.max_queue, grace_seconds=config.engine_grace_seconds
+        )
+    return _clients[loop]
+
+
+async def start(request: GenerationRequest) -> Generation:
+    """Queue a request's rows. Raises NoEngine or QueueFull, in which case nothing was queued."""
+    created = time.time()
+    rows = [
+        Generate(
+            web="",
+            row=0,
+            model=request.model,
+            prompt=row.prompt,
+            max_tokens=request.max_tokens,
+            sampling=row.sampling,
+            stop_ids=request.stop_ids,
+            logprobs=request.logprobs,
+            prompt_logprobs=request.prompt_logprobs,
+            request_id=request.request_id,
+            endpoint=request.endpoint,
+            created=created,
+            deadline=request.deadline,
+        )
+        for row in request.rows
+    ]
+    client = bus()
+    return Generation(client, await client.submit(rows, offline=request.offline), request)
+
+
+async def live_engines() -> list[EngineStatus]:
+    """The engines that are alive. Raises NoEngine when Redis is away."""
+    return await bus().engines()
+
+
+async def live_models() -> list[ModelInfo]:
+    """The models that are loaded, each once. Raises NoEngine when Redis is away."""
+    models = {engine.model.id: engine.model for engine in await live_engines() if engine.model}
+    return list(models.values())

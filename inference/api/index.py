@@ -1,0 +1,43 @@
+"""GET /: what this is, as JSON for programs and as a page for browsers."""
+
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpResponse
+from django.template.loader import render_to_string
+from rest_framework.request import Request
+
+from inference.api.base import ApiView
+from inference.api.generation import live_models
+from inference.api.openapi import operation
+from inference.api.replies import Index
+from inference.api.responses import json_response
+from inference.bus.client import NoEngine
+from inference.bus.messages import ModelInfo
+
+
+class IndexView(ApiView):
+    """Open to everyone: it says nothing that the documentation does not."""
+
+    authentication_classes: list[Any] = []
+    permission_classes: list[Any] = []
+    throttle_classes: list[Any] = []
+
+    @operation("What this service is", tag="operations", replies=(Index,))
+    async def get(self, request: Request) -> HttpResponse:
+        try:
+            models = await live_models()
+        except NoEngine:  # Redis is away
+            models = []
+        if "text/html" in request.META.get("HTTP_ACCEPT", ""):
+            return HttpResponse(render_index(request, models))
+        return json_response(Index(models=[model.id for model in models]))
+
+
+def render_index(request: Request, models: list[ModelInfo]) -> str:
+    context = {
+        "base_url": f"{request.scheme}://{request.get_host()}",
+        "models": models,
+        "needs_key": bool(settings.RWKV.api_password),
+    }
+    return render_to_string("inference/index.html", context)

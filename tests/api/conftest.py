@@ -1,0 +1,129 @@
+"""Two ways to the API: `client` calls the views in this process, without an engine; `api` is the whole service."""
+
+import dataclasses
+import http.client
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import openai
+import pytest
+import redis
+from django.core.cache import cache
+from django.test import AsyncClient
+
+from inference.api import auth, generation
+from inference.bus import keys
+from inference.bus.messages import EngineStatus, ModelInfo
+from tests.service import Service
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def reply(self) -> Any:
+        """The decoded body of a success."""
+        assert self.status == 200, self.body
+        return self.json
+
+    @property
+    def frames(self) -> list[Any]:
+        """The decoded events of a stream, which must end with [DONE]."""
+        *events, done, rest = self.body.decode().split("\n\n")
+        assert (done, rest) == ("data: [DONE]", "")
+        assert all(event.startswith("data: ") for event in events)
+        return [json.loads(event.removeprefix("data: ")) for event in events]
+
+
+class Api:
+    """Plain HTTP requests to a running service."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def send(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        """`body` may be bytes, or anything that json.dumps takes (which writes NaN as NaN)."""
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=30)
+        try:
+            connection.request(method, path, data, {name.replace("_", "-"): value for name, value in headers.items()})
+            response = connection.getresponse()
+            return Answer(response.status, response.headers, response.read())
+        finally:
+            connection.close()
+
+    def post(self, path: str, body: Any, **headers: str) -> Answer:
+        return self.send("POST", path, body, **headers)
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self.send("GET", path, **headers)
+
+
+@pytest.fixture
+def api(service: Service) -> Api:
+    return Api(service.url)
+
+
+@pytest.fixture
+def sdk(service: Service) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{service.url}/v1", api_key="unused", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture
+async def client(redis_url: str, transactional_db: None) -> AsyncIterator[AsyncClient]:
+    """A client on this machine. Nothing is remembered of earlier tests: no key, no count, no engine."""
+    with redis.Redis.from_url(redis_url) as connection:
+        connection.flushdb()
+    auth.memory.forget()
+    yield AsyncClient()
+    await generation.bus().close()
+    cache.close()
+
+
+class ClientAt(AsyncClient):
+    """A client at an IP address."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__()
+        self.address = address
+
+    def _base_scope(self, **request: Any) -> dict[str, Any]:
+        return {**super()._base_scope(**request), "client": [self.address, 4711]}
+
+
+@pytest.fixture
+def remote(client: AsyncClient) -> AsyncClient:
+    """A client on another machine."""
+    return ClientAt("203.0.113.7")
+
+
+@pytest.fixture
+def change_settings(settings) -> Callable[..., None]:
+    """Change fields of settings.RWKV for one test."""
+
+    def change(**fields: Any) -> None:
+        settings.RWKV = dataclasses.replace(settings.RWKV, **fields)
+
+    return change
+
+
+@pytest.fixture
+def deaf_engine(redis_url: str, client: AsyncClient) -> None:
+    """An engine that claims to be ready, and never takes a request."""
+    model = ModelInfo(id="deaf", layers=1, width=64, vocab=65536, parameters=1, fingerprint="0" * 64)
+    status = EngineStatus(engine="deaf", state="ready", host="", pid=0, started=0.0, updated=0.0, model=model)
+    with redis.Redis.from_url(redis_url) as connection:
+        connection.sadd(keys.ENGINES, "deaf")
+        connection.set(keys.engine("deaf"), msgspec.msgpack.encode(status))

@@ -1,0 +1,156 @@
+"""Who is admitted, on the real views with a real database and a real Redis, but without an engine."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from asgiref.sync import sync_to_async
+from django.db.backends.utils import CursorWrapper
+from django.utils import timezone
+
+from inference.api import auth
+from inference.models import ApiKey
+from tests.api.conftest import ClientAt
+
+NATIVE_401 = b'{"error":"Unauthorized: invalid or missing password"}'
+
+
+async def status(client, /, **options) -> int:
+    return (await client.get("/v1/models", **options)).status_code
+
+
+async def post(client, path, body, /, **options):
+    return await client.post(path, body, content_type="application/json", **options)
+
+
+@sync_to_async
+def issue(**limits) -> tuple[ApiKey, str]:
+    return ApiKey.objects.issue(name="app", **limits)
+
+
+async def until_admitted(client, secret) -> None:
+    """A place is given back in a task of its own, soon after its request ended."""
+    end = time.monotonic() + 10
+    while await status(client, headers=bearer(secret)) != 200:
+        assert time.monotonic() < end, "the place was not given back"
+        await asyncio.sleep(0.01)
+
+
+@contextmanager
+def capture_queries() -> Iterator[list[str]]:
+    """The SQL that any thread runs."""
+    queries: list[str] = []
+    original = CursorWrapper.execute
+
+    def execute(self, sql, params=None):
+        queries.append(sql)
+        return original(self, sql, params)
+
+    CursorWrapper.execute = execute
+    try:
+        yield queries
+    finally:
+        CursorWrapper.execute = original
+
+
+def bearer(secret: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {secret}"}
+
+
+async def test_without_any_secret_only_this_machine_is_served(client, remote):
+    assert await status(client) == 200
+    assert await status(ClientAt("::1")) == 200
+    assert await status(ClientAt("::ffff:127.0.0.1")) == 200
+    assert await status(remote) == 401
+    assert await status(client, headers={"x-forwarded-for": "203.0.113.7"}) == 401
+
+
+async def test_the_shared_password_is_taken_from_the_header_or_the_body(client, remote, change_settings):
+    change_settings(api_password="pässword")
+    assert await status(client) == 401
+    assert await status(client, headers=bearer("wrong")) == 401
+    assert await status(remote, headers=bearer("pässword".encode().decode("latin-1"))) == 200
+    for secret, expected in [("pässword", 503), ("wrong", 401), (5, 401), (None, 401)]:  # 503: there is no engine
+        for path in ("/v1/chat/completions", "/v1/completions/", "/openai/v1/chat/completions"):
+            body = {"contents": ["a"], "prompt": "a", "password": secret}
+            assert (await post(remote, path, body)).status_code == expected
+    both = {"contents": ["a"], "password": "pässword"}
+    assert (await post(client, "/v1/chat/completions", both, headers=bearer("placeholder"))).status_code == 503
+
+
+async def test_refusal_has_the_form_of_its_route(client, change_settings):
+    change_settings(api_password="secret")
+    native = await post(client, "/v1/chat/completions", {"contents": ["a"]})
+    assert (native.status_code, native.content) == (401, NATIVE_401)
+    chat = await post(client, "/v1/chat/completions", {"messages": []})
+    assert chat.status_code == 401
+    assert chat.json()["error"] == {
+        "message": "Unauthorized: invalid or missing password",
+        "type": "invalid_request_error",
+        "param": None,
+        "code": "invalid_api_key",
+    }
+    assert chat.headers["WWW-Authenticate"] == "Bearer"
+
+
+async def test_the_caller_is_checked_before_the_body(client, change_settings):
+    change_settings(api_password="secret")
+    assert (await post(client, "/v1/completions", "{")).status_code == 401
+
+
+async def test_an_issued_key_is_admitted_until_it_is_disabled_or_expires(client, remote):
+    key, secret = await issue()
+    assert await status(remote, headers=bearer(secret)) == 200
+    assert await status(client) == 401  # with a key in the database, this machine needs one as well
+
+    key.enabled = False
+    await key.asave()
+    assert await status(remote, headers=bearer(secret)) == 200  # remembered for some seconds
+    auth.memory.forget()
+    assert await status(remote, headers=bearer(secret)) == 401
+
+    key.enabled, key.expires_at = True, timezone.now() - timedelta(seconds=1)
+    await key.asave()
+    auth.memory.forget()
+    assert await status(remote, headers=bearer(secret)) == 401
+
+
+async def test_a_key_is_looked_up_once_for_many_requests(client, remote):
+    _, secret = await issue()
+    with capture_queries() as queries:
+        for _ in range(3):
+            await status(client, headers=bearer(secret))
+            await status(remote, headers=bearer("wrong"))
+    assert sum("inference_apikey" in query and query.startswith("SELECT") for query in queries) == 2
+
+
+async def test_requests_per_minute(client):
+    _, secret = await issue(requests_per_minute=2)
+    _, other = await issue(requests_per_minute=2)
+    assert [await status(client, headers=bearer(secret)) for _ in range(3)] == [200, 200, 429]
+    assert await status(client, headers=bearer(other)) == 200
+    refused = await client.get("/v1/models", headers=bearer(secret))
+    assert refused.json()["error"]["code"] == "rate_limit_exceeded"
+    assert 1 <= int(refused.headers["Retry-After"]) <= 60
+
+
+async def test_requests_at_one_time(client, deaf_engine):
+    _, secret = await issue(max_concurrent=1)
+    body = {"prompt": "a", "stream": True}
+    running = await post(client, "/v1/completions", body, headers=bearer(secret))
+    assert running.status_code == 200
+    refused = await post(client, "/v1/completions", body, headers=bearer(secret))
+    assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
+
+    del running  # the client goes, before it read anything
+    await until_admitted(client, secret)
+    assert [await status(client, headers=bearer(secret)) for _ in range(3)] == [200] * 3
+
+
+async def test_open_routes_need_no_key(client, remote, change_settings):
+    change_settings(api_password="secret", open_routes=True)
+    assert await status(remote) == 200
+    assert (await remote.get("/stats")).status_code == 200
+    assert (await post(remote, "/v1/completions", {"prompt": "a"})).status_code == 401

@@ -1,0 +1,120 @@
+"""Errors that need no engine: their status, their form, and what they do not reveal."""
+
+import pytest
+
+from inference.api import health
+
+CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
+
+
+async def post(client, path, body, /, **options):
+    return await client.post(path, body, content_type="application/json", **options)
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/openai/v1/chat/completions/"])
+async def test_without_an_engine_the_service_is_unavailable(client, path):
+    answer = await post(client, path, CHAT | {"prompt": "a"})
+    assert answer.status_code == 503
+    assert int(answer.headers["Retry-After"]) >= 1
+    assert answer.json()["error"]["type"] == "server_error"
+
+
+async def test_without_redis_the_service_is_unavailable(client, change_settings, tmp_path):
+    change_settings(redis_url=f"unix://{tmp_path}/nothing.sock")
+    assert (await client.get("/health")).status_code == 503
+    assert (await client.get("/v1/models")).status_code == 503
+    assert (await client.get("/")).json()["models"] == []
+    answer = await post(client, "/v1/completions", {"prompt": "a"})
+    assert (answer.status_code, int(answer.headers["Retry-After"]) >= 1) == (503, True)
+
+
+async def test_native_errors_are_strings(client):
+    answer = await post(client, "/v1/chat/completions", {"contents": ["a"]})
+    assert answer.status_code == 503
+    assert isinstance(answer.json()["error"], str)
+
+
+async def test_a_full_queue_refuses_at_once(client, deaf_engine, change_settings):
+    change_settings(max_queue=2)
+    answer = await post(client, "/v1/completions", {"prompt": ["a", "b", "c"], "stream": True})
+    assert answer.status_code == 429
+    assert answer.json()["error"]["code"] == "rate_limit_exceeded"
+    assert int(answer.headers["Retry-After"]) >= 1
+    assert (await post(client, "/v1/chat/completions", {"contents": ["a", "b", "c"]})).status_code == 429
+
+
+async def test_a_body_beyond_the_limit_is_refused(client, change_settings):
+    change_settings(max_body_bytes=1024)
+    answer = await post(client, "/v1/completions", {"prompt": "a" * 2000})
+    assert answer.status_code == 413
+    assert answer.json()["error"]["message"] == "the request body is larger than 1024 bytes"
+
+
+async def test_too_many_choices_are_refused(client, deaf_engine, change_settings):
+    change_settings(max_rows=4)
+    for body in ({"prompt": ["a"] * 5}, {"prompt": ["a", "b"], "n": 3}, {"prompt": "a", "best_of": 5}):
+        answer = await post(client, "/v1/completions", body)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "prompt")
+    assert (await post(client, "/v1/chat/completions", CHAT | {"n": 5})).json()["error"]["param"] == "n"
+    native = await post(client, "/v1/chat/completions", {"contents": ["a"] * 5})
+    assert native.status_code == 400
+    assert native.content == b'{"error":"bsz overflow, Max bsz=4","request_bsz":5,"max_bsz":4}'
+
+
+async def test_too_long_a_prompt_is_refused(client, deaf_engine, change_settings):
+    change_settings(max_prompt_tokens=3, max_new_tokens=10)
+    for path, body in [
+        ("/v1/completions", {"prompt": "a b c d e"}),
+        ("/v1/completions", {"prompt": [1, 2, 3, 4]}),
+        ("/v1/completions", {"prompt": "a", "max_tokens": 11}),
+        ("/v1/chat/completions", CHAT),
+    ]:
+        answer = await post(client, path, body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
+
+
+async def test_an_unknown_model_is_not_found(client, deaf_engine):
+    for path in ("/v1/completions", "/v1/chat/completions"):
+        answer = await post(client, path, CHAT | {"prompt": "a", "model": "gpt-5"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
+        assert answer.json()["error"]["param"] == "model"
+    assert (await client.get("/v1/models/gpt-5")).status_code == 404
+    assert (await client.get("/v1/models/deaf")).json()["id"] == "deaf"
+
+
+async def test_an_unknown_route_and_a_wrong_method(client, remote):
+    answer = await remote.get("/v1/embeddings")
+    assert (answer.status_code, answer.json()["error"]["type"]) == (404, "invalid_request_error")
+    assert (await post(client, "/v1/nothing", {})).status_code == 404
+    wrong = await client.get("/v1/completions")
+    assert (wrong.status_code, wrong.headers["Allow"]) == (405, "POST, OPTIONS")
+
+
+async def test_a_bug_is_a_plain_500_and_is_logged(client, monkeypatch, caplog):
+    def broken(engines):
+        raise RuntimeError("a secret detail")
+
+    monkeypatch.setattr(health, "summarise_health", broken)
+    answer = await client.get("/health")
+    assert answer.status_code == 500
+    assert answer.json()["error"]["message"] == "internal server error"
+    assert "a secret detail" in caplog.text
+
+
+async def test_cross_origin_requests_need_the_operators_leave(client, remote, change_settings):
+    origin = {"origin": "https://app.example"}
+    assert "Access-Control-Allow-Origin" not in (await client.get("/v1/models", headers=origin)).headers
+    change_settings(cors_origins=("https://app.example",), api_password="secret")
+    preflight = await remote.options("/v1/completions", headers=origin)
+    assert preflight.status_code == 204
+    assert preflight.headers["Access-Control-Allow-Origin"] == "https://app.example"
+    assert "Authorization" in preflight.headers["Access-Control-Allow-Headers"]
+    other = await client.options("/v1/completions", headers={"origin": "https://evil.example"})
+    assert "Access-Control-Allow-Origin" not in other.headers
+    refused = await post(client, "/v1/completions", {}, headers=origin)  # the page may read why
+    assert (refused.status_code, refused.headers["Access-Control-Allow-Origin"]) == (401, "https://app.example")
+
+
+async def test_the_request_id_comes_back(client):
+    assert (await client.get("/health", headers={"x-request-id": "my-1"})).headers["X-Request-Id"] == "my-1"
+    assert len((await client.get("/health", headers={"x-request-id": "no good"})).headers["X-Request-Id"]) >= 16

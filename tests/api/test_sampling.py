@@ -1,0 +1,65 @@
+import pytest
+
+from inference.api.sampling import CHAT, COMPLETION, NATIVE, build_sampling, collect_stops
+from inference.api.schemas import OpenAIFields, SamplingFields
+
+
+def test_each_route_has_its_own_defaults():
+    native = build_sampling(SamplingFields(), NATIVE, 0)
+    assert (native.temperature, native.top_k, native.top_p) == (1.0, 50, 0.6)
+    assert (native.penalty, native.presence, native.frequency, native.decay) == ("native", 2.0, 0.2, 0.996)
+    plain = build_sampling(OpenAIFields(), COMPLETION, 0)
+    assert (plain.temperature, plain.top_k, plain.top_p) == (1.0, 0, 1.0)
+    assert (plain.presence, plain.frequency, plain.repetition) == (0.0, 0.0, 1.0)
+
+
+def test_openai_penalties_win_over_native_ones():
+    fields = OpenAIFields(presence_penalty=0.5, alpha_presence=3.0, alpha_frequency=4.0)
+    sampling = build_sampling(fields, CHAT, 0)
+    assert (sampling.penalty, sampling.presence, sampling.frequency, sampling.decay) == ("openai", 0.5, 0.0, 1.0)
+
+
+def test_temperature_zero_is_greedy_without_the_routes_penalties():
+    greedy = build_sampling(OpenAIFields(temperature=0.0), CHAT, 0)
+    assert (greedy.temperature, greedy.presence, greedy.frequency) == (0.0, 0.0, 0.0)
+    asked = build_sampling(OpenAIFields(temperature=0.0, alpha_presence=1.5), CHAT, 0)
+    assert asked.presence == 1.5
+
+
+@pytest.mark.parametrize(("given", "used"), [(1e-30, 0.001), (0.8, 0.8), (1e30, 1000.0)])
+def test_temperatures_stay_in_the_range_of_the_kernels(given, used):
+    assert build_sampling(SamplingFields(temperature=given), NATIVE, 0).temperature == used
+
+
+@pytest.mark.parametrize(("top_k", "top_p"), [(-1, -0.1), (70_000, 1.5), (2**80, 1e300)])
+def test_top_k_and_top_p_out_of_range_mean_no_limit(top_k, top_p):
+    sampling = build_sampling(SamplingFields(top_k=top_k, top_p=top_p), NATIVE, 0)
+    assert (sampling.top_k, sampling.top_p) == (0, 1.0)
+
+
+def test_a_seed_repeats_for_each_choice_and_differs_between_choices():
+    def seed(given, choice):
+        return build_sampling(SamplingFields(seed=given), NATIVE, choice).seed
+
+    assert seed(7, 0) == seed(7, 0)
+    assert len({seed(7, 0), seed(7, 1), seed(8, 0), seed(-7, 0), seed(None, 0), seed(None, 0)}) == 6
+    assert all(0 <= seed(given, 3) < 2**63 for given in (None, 0, -1, 2**80))
+
+
+@pytest.mark.parametrize(
+    ("fields", "defaults", "ids", "texts"),
+    [
+        ({}, NATIVE, [0], ["\nUser:"]),
+        ({}, COMPLETION, [0], []),
+        ({"stop_tokens": []}, NATIVE, [0], []),
+        ({"stop_tokens": [0, 261, 24281]}, NATIVE, [0, 261, 24281], []),
+        ({"stop_tokens": ["✿", 261, "✿"]}, NATIVE, [0, 261], ["✿"]),
+        ({"stop": "END"}, CHAT, [0], ["\nUser:", "END"]),
+        ({"stop": ["a", "", "b"], "stop_tokens": "c", "stop_token_ids": [5]}, CHAT, [0, 5], ["c", "a", "b"]),
+        ({"ignore_eos": True}, CHAT, [], []),
+        ({"ignore_eos": True, "stop": ["x"], "stop_token_ids": [0, 9]}, CHAT, [9], ["x"]),
+    ],
+)
+def test_stops(fields, defaults, ids, texts):
+    stops = collect_stops(OpenAIFields(**fields), defaults)
+    assert (stops.ids, stops.texts) == (ids, texts)
