@@ -7,6 +7,7 @@ from typing import TypeVar
 import torch
 
 from inference.engine.backend import Backend
+from inference.engine.cuda_backend import CudaBackend
 from inference.engine.torch_backend import TorchBackend
 from inference.engine.weights import Progress
 
@@ -15,6 +16,7 @@ Choice = TypeVar("Choice")
 # name -> factory of (checkpoint, slots, device, dtype, progress)
 BACKENDS: dict[str, Callable[..., Backend]] = {
     "torch": TorchBackend,
+    "cuda": CudaBackend,
 }
 DTYPES = {
     "float16": torch.float16,
@@ -44,7 +46,7 @@ def create_backend(
     if dtype == "auto":
         dtype = "float32" if torch.device(device).type == "cpu" else "float16"
     if name == "auto":
-        name = "torch"
+        name = "cuda" if torch.device(device).type == "cuda" and torch.version.cuda else "torch"
     factory = _pick("back end", name, BACKENDS)
     return factory(checkpoint, slots, device, _pick("dtype", dtype, DTYPES), progress)
 

@@ -1,0 +1,237 @@
+"""The CUDA back end: our kernels, fp16 weights, and decode steps that are replayed from CUDA graphs.
+
+A step of decodes alone is one graph launch: forward pass, sampling, and the drawn ids fed back on the
+device. A step with prompt chunks runs the same kernels one by one over all its rows. Nothing waits
+for the device before a step's result is asked for, which the step loop does one step later.
+"""
+
+import bisect
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inference.bus.messages import Sampling, TokenLogprobs
+from inference.engine.backend import Chunk, StepPlan, StepResult
+from inference.engine.cuda_model import CudaModel, CudaState
+from inference.engine.cuda_sampler import CudaSampler
+from inference.engine.sampler import token_logprobs
+from inference.engine.weights import Checkpoint, Dimensions, Progress
+from kernels.packed import DeviceRows
+
+MOST_SLOTS = 1024  # unless ENGINE_SLOTS asks for more
+WORKSPACE_BYTES = 8 * 2**30  # activations, logits and graphs
+LOGPROB_POSITIONS = 256  # prompt positions whose logits exist at once
+RESULTS_IN_FLIGHT = 3  # pinned buffers for drawn ids; the step loop holds at most two
+
+
+class CudaBackend:
+    """See `inference.engine.backend.Backend`.
+
+    Weights and activations are float16. `dtype` is how WKV states are stored between steps, float16 or float32; their
+    arithmetic is float32. `slots=0` takes as many as free memory allows, up to MOST_SLOTS.
+
+    Raises CheckpointError if the file cannot be served, and torch.OutOfMemoryError if model or slots do not fit.
+    """
+
+    name = "cuda"
+    overlap = True
+
+    def __init__(
+        self,
+        checkpoint: str | Path,
+        slots: int,
+        device: str = "cuda",
+        dtype: torch.dtype = torch.float16,
+        progress: Progress | None = None,
+    ) -> None:
+        if dtype not in (torch.float16, torch.float32):
+            raise ValueError(f"dtype: the cuda back end stores states as float16 or float32, not {dtype}")
+        opened = Checkpoint(checkpoint)
+        sizes = opened.dimensions
+        self.model = opened.info
+        self._device = torch.device(device if ":" in device else f"{device}:{torch.cuda.current_device()}")
+        torch.cuda.set_device(self._device)
+        self.device = str(self._device)
+        self._forward = CudaModel(opened, self._device, progress)
+        self.slots = slots or choose_slots(sizes, self._device, dtype)
+        self._state = CudaState.zeros(sizes, self.slots + 1, self._device, dtype)  # the last one is the dummy
+        self._sampler = CudaSampler(self.slots, sizes.vocab, self._device)
+        self._staging = [torch.empty(self.slots, dtype=torch.int32).pin_memory() for _ in range(RESULTS_IN_FLIGHT)]
+        self._steps = 0
+        self._graphs = capture_graphs(self._forward, self._state, self._sampler, self.slots)
+        self._graph_sizes = sorted(self._graphs)
+
+    def open_slot(
+        self, slot: int, sampling: Sampling, stop_ids: Sequence[int], generated: Sequence[int], prompt: Sequence[int]
+    ) -> None:
+        self._state.shift[:, :, slot].zero_()
+        self._state.wkv[:, slot].zero_()
+        self._sampler.open_slot(slot, sampling, stop_ids, generated, prompt)
+
+    @torch.inference_mode()
+    def launch(self, plan: StepPlan) -> "CudaStep":
+        self._steps += 1
+        if plan.chunks:
+            return self._launch_mixed(plan)
+        graph = self._graphs[self._graph_sizes[bisect.bisect_left(self._graph_sizes, len(plan.decode))]]
+        rows = len(plan.decode)
+        graph.slots[:rows].copy_(_pinned(plan.decode), non_blocking=True)
+        graph.slots[rows:].fill_(self._sampler.dummy)
+        graph.replay()
+        return self._finish(plan, graph.logits[:rows], graph.tokens[:rows], {})
+
+    def _launch_mixed(self, plan: StepPlan) -> "CudaStep":
+        slots = _pinned(plan.decode + [chunk.slot for chunk in plan.chunks]).to(self._device, non_blocking=True)
+        lengths = [1] * len(plan.decode) + [len(chunk.tokens) for chunk in plan.chunks]
+        rows = DeviceRows.of_lengths(self._sampler.moving(slots), lengths)
+        decodes = len(plan.decode)
+        prompt = _pinned([token for chunk in plan.chunks for token in chunk.tokens])
+        tokens = torch.empty(sum(lengths), dtype=torch.int32, device=self._device)
+        tokens[:decodes] = self._sampler.last_token[rows.slots[:decodes].long()]
+        tokens[decodes:].copy_(prompt, non_blocking=True)
+        x, delta = self._forward.forward(tokens, self._state, rows)
+
+        prompt_logprobs = {}
+        begin = decodes
+        for chunk in plan.chunks:
+            end = begin + len(chunk.tokens)
+            if chunk.prompt_logprobs >= 0:
+                prompt_logprobs[chunk.slot] = self._prompt_logprobs(chunk, x[begin:end], delta[begin:end])
+            begin = end
+        sampled = [True] * decodes + [chunk.sample for chunk in plan.chunks]
+        chosen = _pinned([row for row, wanted in enumerate(sampled) if wanted]).to(self._device, non_blocking=True)
+        if not len(chosen):
+            return CudaStep(plan, None, None, {}, prompt_logprobs)
+        last = rows.row_start[1:][chosen.long()].long() - 1
+        logits = self._forward.logits(x[last], delta[last])
+        drawn = self._sampler.draw(logits, rows.slots[chosen.long()])
+        return self._finish(plan, logits, drawn, prompt_logprobs)
+
+    def _finish(
+        self, plan: StepPlan, logits: Tensor, drawn: Tensor, prompt_logprobs: dict[int, list[TokenLogprobs]]
+    ) -> "CudaStep":
+        """Start the drawn ids' way to the host; work out what logprobs the plan wants."""
+        logprobs = {}
+        slots = plan.sampled_slots
+        wanted = [row for row, slot in enumerate(slots) if slot in plan.logprobs]
+        if wanted:
+            tops = [plan.logprobs[slots[row]] for row in wanted]
+            drawn_ids = drawn[wanted].long().clamp_(min=0)
+            found = token_logprobs(logits[wanted], drawn_ids, max(tops))
+            for row, top, entry in zip(wanted, tops, found, strict=True):
+                logprobs[slots[row]] = TokenLogprobs(entry.logprob, entry.top[:top])
+        host = self._staging[self._steps % RESULTS_IN_FLIGHT][: len(drawn)]
+        host.copy_(drawn, non_blocking=True)
+        arrived = torch.cuda.Event()
+        arrived.record()
+        return CudaStep(plan, host, arrived, logprobs, prompt_logprobs)
+
+    def _prompt_logprobs(self, chunk: Chunk, x: Tensor, delta: Tensor) -> list[TokenLogprobs]:
+        """Of each token that follows a position of the chunk; x and delta [len(chunk.tokens), C]."""
+        following = [*chunk.tokens[1:], chunk.next_token] if chunk.next_token >= 0 else list(chunk.tokens[1:])
+        targets = torch.tensor(following, dtype=torch.int64, device=self._device)
+        found: list[TokenLogprobs] = []
+        for begin in range(0, len(following), LOGPROB_POSITIONS):
+            piece = targets[begin : begin + LOGPROB_POSITIONS]
+            part = slice(begin, begin + len(piece))
+            found += token_logprobs(self._forward.logits(x[part], delta[part]), piece, chunk.prompt_logprobs)
+        return found
+
+    def export_state(self, slot: int) -> dict[str, Tensor]:
+        return {name: tensor.to("cpu", copy=True) for name, tensor in self._slot_state(slot).items()}
+
+    def import_state(self, slot: int, state: Mapping[str, Tensor]) -> None:
+        targets = self._slot_state(slot)
+        for name, target in targets.items():
+            found = list(state[name].shape) if name in state else "missing"
+            if found != list(target.shape):
+                raise ValueError(f"state tensor {name}: found {found}, expected shape {list(target.shape)}")
+        for name, target in targets.items():
+            target.copy_(state[name])
+
+    def copy_state(self, source: int, target: int) -> None:
+        self.import_state(target, self._slot_state(source))
+
+    def _slot_state(self, slot: int) -> dict[str, Tensor]:
+        """Views of the slot's state: `shift` [L, 2, C] and `wkv` [L, H, 64, 64]."""
+        return {"shift": self._state.shift[:, :, slot], "wkv": self._state.wkv[:, slot]}
+
+
+class CudaStep:
+    """A launched step; `result` waits until its ids have reached the host."""
+
+    def __init__(
+        self,
+        plan: StepPlan,
+        host: Tensor | None,
+        arrived: torch.cuda.Event | None,
+        logprobs: dict[int, TokenLogprobs],
+        prompt_logprobs: dict[int, list[TokenLogprobs]],
+    ) -> None:
+        self._plan = plan
+        self._host = host
+        self._arrived = arrived
+        self._logprobs = logprobs
+        self._prompt_logprobs = prompt_logprobs
+
+    def result(self) -> StepResult:
+        if self._host is None or self._arrived is None:
+            return StepResult({}, {}, self._prompt_logprobs)
+        self._arrived.synchronize()
+        tokens = dict(zip(self._plan.sampled_slots, self._host.tolist(), strict=True))
+        return StepResult(tokens, self._logprobs, self._prompt_logprobs)
+
+
+class DecodeGraph:
+    """A decode step of a fixed number of rows, recorded once. Fill `slots`, replay, read `tokens` and `logits`."""
+
+    def __init__(self, model: CudaModel, state: CudaState, sampler: CudaSampler, rows: int, pool: Any) -> None:
+        self.slots = torch.full((rows,), sampler.dummy, dtype=torch.int32, device=sampler.device)
+        self._model, self._state, self._sampler = model, state, sampler
+        self._packed = DeviceRows.single_tokens(torch.empty_like(self.slots))
+        self._run()  # cuBLAS and the allocator set themselves up outside the recording
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, pool=pool):
+            self.logits, self.tokens = self._run()
+
+    def replay(self) -> None:
+        self._graph.replay()
+
+    def _run(self) -> tuple[Tensor, Tensor]:
+        rows = self._packed
+        rows.slots = self._sampler.moving(self.slots)
+        tokens = self._sampler.last_token[rows.slots.long()]
+        logits = self._model.logits(*self._model.forward(tokens, self._state, rows))
+        return logits, self._sampler.draw(logits, rows.slots)
+
+
+def capture_graphs(model: CudaModel, state: CudaState, sampler: CudaSampler, slots: int) -> dict[int, DecodeGraph]:
+    """One graph for each bucket of rows up to `slots`, the largest first so that the others reuse its memory."""
+    pool = torch.cuda.graph_pool_handle()
+    with torch.inference_mode():
+        graphs = {rows: DecodeGraph(model, state, sampler, rows, pool) for rows in reversed(buckets(slots))}
+    torch.cuda.synchronize()
+    return graphs
+
+
+def buckets(slots: int) -> list[int]:
+    """Numbers of rows that have a graph: all small ones, then steps of an eighth or less, and `slots` itself."""
+    sizes = [1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64]
+    while sizes[-1] < slots:
+        sizes.append(sizes[-1] + max(16, sizes[-1] // 128 * 16))
+    return sorted({size for size in sizes if size < slots} | {slots})
+
+
+def choose_slots(sizes: Dimensions, device: torch.device, state_dtype: torch.dtype) -> int:
+    """As many slots as fit beside the workspace in the memory that is free now, up to MOST_SLOTS."""
+    state = CudaState.zeros(sizes, 1, torch.device("meta"), state_dtype)
+    slot_bytes = state.shift.nbytes + state.wkv.nbytes + 5 * sizes.vocab
+    free, _ = torch.cuda.mem_get_info(device)
+    return max(1, min(MOST_SLOTS, (free - WORKSPACE_BYTES) // slot_bytes))
+
+
+def _pinned(values: Sequence[int]) -> Tensor:
+    return torch.tensor(values, dtype=torch.int32).pin_memory()
