@@ -1,0 +1,9 @@
+from django.apps import AppConfig
+
+
+class SiteConfig(AppConfig):
+    name = "rwkvsite"
+    verbose_name = "Site"
+
+    def ready(self) -> None:
+        from rwkvsite import checks  # noqa: F401  (registers them)

@@ -1,0 +1,68 @@
+"""Daphne with an orderly end: `python -m rwkvsite.daphne FD` serves on the listening socket FD.
+
+Stock Daphne cuts every stream at SIGTERM, and the views' `finally` blocks do not run. This server
+stops listening, lets the requests in flight finish for DRAIN_SECONDS, then tells the rest that their
+client is gone, which cancels them the way a real disconnect does.
+"""
+
+import asyncio
+import sys
+
+# Daphne installs Twisted's asyncio reactor, so it comes before anything else of Twisted.
+from daphne.server import Server
+from daphne.ws_protocol import WebSocketProtocol
+from twisted.internet import defer
+
+DRAIN_SECONDS = 10.0
+DISCONNECT_SECONDS = 2.0
+
+
+class DrainingServer(Server):
+    def __init__(self, application, fd: int) -> None:
+        super().__init__(application, endpoints=[f"fd:fileno={fd}"], verbosity=0)
+        self._ports: list = []
+
+    def listen_success(self, port) -> None:
+        super().listen_success(port)
+        self._ports.append(port)
+
+    def kill_all_applications(self) -> defer.Deferred:
+        """Called before the reactor stops, which waits for the result."""
+        return defer.Deferred.fromFuture(asyncio.ensure_future(self._drain()))
+
+    async def _drain(self) -> None:
+        for port in self._ports:
+            port.stopListening()
+        for protocol in self._busy():
+            if isinstance(protocol, WebSocketProtocol):  # a live page: it would never finish by itself
+                protocol.serverClose()
+        await self._wait_for_applications(DRAIN_SECONDS)
+        for protocol in self._busy():
+            protocol.send_disconnect()
+        await self._wait_for_applications(DISCONNECT_SECONDS)
+        for details in self._busy().values():
+            details["application_instance"].cancel()
+
+    async def _wait_for_applications(self, seconds: float) -> None:
+        tasks = [details["application_instance"] for details in self._busy().values()]
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+
+    def _busy(self) -> dict:
+        return {
+            protocol: details
+            for protocol, details in self.connections.items()
+            if "application_instance" in details and not details["application_instance"].done()
+        }
+
+
+def main() -> None:
+    from rwkvsite.asgi import application
+
+    server = DrainingServer(application, int(sys.argv[1]))
+    server.run()
+    sys.exit(1 if server.abort_start else 0)  # aborted: it could not listen
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from django.conf import settings
+
+from rwkvsite import redis_server
+from rwkvsite.env import redis_socket
+from tests.service import Service
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """A Redis for the tests alone; TEST_REDIS_URL names one, and what it holds is deleted."""
+    if given := os.environ.get("TEST_REDIS_URL"):
+        with redis.Redis.from_url(given) as connection:
+            connection.flushdb()
+        yield given
+        return
+    var_dir = settings.RWKV.var_dir
+    with redis_server.running(redis_socket(var_dir), var_dir / "redis") as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random checkpoint that a CPU runs in no time."""
+    from inference.engine.synthetic import make_checkpoint
+
+    path = tmp_path_factory.mktemp("checkpoint") / "rwkv7-random-tiny.pth"
+    make_checkpoint(path, "tiny")
+    return path
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> Iterator[Service]:
+    """The whole service, started once: engine, web, Celery and a Redis of its own."""
+    service = Service(tmp_path_factory.mktemp("var"), MODEL=str(tiny_checkpoint))
+    try:
+        yield service.wait_until_healthy()
+    finally:
+        service.stop()

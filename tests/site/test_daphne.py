@@ -1,0 +1,61 @@
+import errno
+import http.client
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from rwkvsite.env import BASE_DIR
+from tests.service import wait_until
+
+
+@pytest.fixture
+def start():
+    servers = []
+
+    def start(drain_seconds: float) -> tuple[subprocess.Popen, int]:
+        command = [sys.executable, "-m", "tests.site.draining", str(drain_seconds)]
+        server = subprocess.Popen(command, cwd=BASE_DIR, stdout=subprocess.PIPE, text=True)
+        servers.append(server)
+        return server, int(server.stdout.readline())
+
+    yield start
+    for server in servers:
+        server.kill()
+        server.communicate()
+
+
+@contextmanager
+def begun(port: int, path: str) -> Iterator[http.client.HTTPResponse]:
+    """A response whose first chunk is here."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
+        connection.request("GET", path)
+        with connection.getresponse() as response:
+            assert response.read(6) == b"begun "
+            yield response
+
+
+def refuses(port: int) -> bool:
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) == errno.ECONNREFUSED
+
+
+def test_a_request_in_flight_finishes_and_new_ones_are_refused(start):
+    server, port = start(drain_seconds=20)
+    with begun(port, "/1.5") as response:
+        server.terminate()
+        wait_until(lambda: refuses(port), 5, "the server has seen the signal")
+        assert response.read() == b"done"
+    assert server.wait(20) == 0
+    assert server.stdout.read() == "finished\n"
+
+
+def test_what_outlasts_the_drain_is_told_that_its_client_is_gone(start):
+    server, port = start(drain_seconds=0.2)
+    with begun(port, "/600"):
+        server.terminate()
+        assert server.stdout.readline() == "disconnected\n"
+        assert server.wait(20) == 0
