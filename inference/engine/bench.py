@@ -56,6 +56,13 @@ class CaseResult:
     finite: bool
 
 
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    name: str
+    launches: int
+    ms: float
+
+
 @dataclass(slots=True)
 class Agreement:
     """The CUDA model against the PyTorch model in float32, fed the same tokens."""
@@ -111,8 +118,34 @@ class Bench:
             finite=finite,
         )
 
-    @torch.inference_mode()
+    def profile(self, case: str, most: int = 16) -> list[KernelTime]:
+        """Where one run of the case spends the device's time, by kernel, the largest first.
+
+        A kernel that starts before the one in front of it has ended is counted from its start: times overlap.
+        """
+        rows, tokens = parse_case(case)
+        run, _ = self._decode_step(rows) if tokens == 1 else self._prefill_step(rows, tokens)
+        run()
+        torch.cuda.synchronize()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+            run()
+            torch.cuda.synchronize()
+        found = sorted(profiler.key_averages(), key=lambda one: -one.self_device_time_total)[:most]
+        return [KernelTime(_short_name(one.key), one.count, one.self_device_time_total / 1e3) for one in found]
+
     def _decode(self, rows: int) -> tuple[list[float], bool]:
+        replay, logits = self._decode_step(rows)
+        times = _event_times(replay, self.iterations)
+        return times, bool(torch.isfinite(logits[0]).all())
+
+    def _prefill(self, rows: int, tokens: int) -> tuple[list[float], bool]:
+        step, logits = self._prefill_step(rows, tokens)
+        times = _event_times(step, max(self.iterations // 2, 5))
+        return times, bool(torch.isfinite(logits[0]).all())
+
+    @torch.inference_mode()
+    def _decode_step(self, rows: int) -> tuple[Callable[[], None], list[Tensor]]:
+        """A recorded step that feeds its greedy tokens back, and its logits."""
         packed = DeviceRows.single_tokens(torch.randperm(self.backend.slots, device="cuda")[:rows].int())
         tokens = _random_tokens(rows)
 
@@ -125,23 +158,22 @@ class Bench:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             logits = step()
-        times = _event_times(graph.replay, self.iterations)
-        return times, bool(torch.isfinite(logits).all())
+        return graph.replay, [logits]
 
-    @torch.inference_mode()
-    def _prefill(self, rows: int, tokens: int) -> tuple[list[float], bool]:
+    def _prefill_step(self, rows: int, tokens: int) -> tuple[Callable[[], None], list[Tensor]]:
+        """A prefill of random prompts, and the logits of its last run."""
         slots = torch.arange(rows, dtype=torch.int32, device="cuda")
         packed = DeviceRows.of_lengths(slots, [tokens] * rows)
         ids = _random_tokens(rows * tokens)
         last = packed.row_start[1:].long() - 1
         logits: list[Tensor] = []
 
+        @torch.inference_mode()
         def step() -> None:
             x, delta = self._model.forward(ids, self._state, packed)
             logits[:] = [self._model.logits(x[last], delta[last])]
 
-        times = _event_times(step, max(self.iterations // 2, 5))
-        return times, bool(torch.isfinite(logits[0]).all())
+        return step, logits
 
     def _sampled(self, rows: int) -> list[float]:
         """Milliseconds between the results of successive steps, as the step loop would see them."""
@@ -267,6 +299,11 @@ def _event_times(run: Callable[[], object], iterations: int) -> list[float]:
         end.record()
     torch.cuda.synchronize()
     return [begin.elapsed_time(end) for begin, end in marks]
+
+
+def _short_name(kernel: str) -> str:
+    name = kernel.replace("void ", "").replace("(anonymous namespace)::", "")
+    return name.split("(")[0][:60]
 
 
 def _quantile(values: list[float], share: float) -> float:

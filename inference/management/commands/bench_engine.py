@@ -16,6 +16,7 @@ class Command(BaseCommand):
         parser.add_argument("--state", choices=("float16", "float32"), default="float16", help="how states are stored")
         parser.add_argument("--iterations", type=int, default=30)
         parser.add_argument("--no-check", action="store_true", help="skip the comparison with the float32 model")
+        parser.add_argument("--profile", action="store_true", help="also list the kernels of each case by their time")
         parser.add_argument("--output", help="write a JSON report here")
 
     def handle(self, **options) -> None:
@@ -52,6 +53,8 @@ class Command(BaseCommand):
                 f"{one.gb_s:7.0f} {one.tflop_s:7.1f} {one.bound_tok_s:9.0f} {one.share:6.1%}"
                 + ("" if one.finite else "  NOT FINITE")
             )
+            for kernel in bench.profile(case) if options["profile"] else ():
+                self.stdout.write(f"{'':>12}{kernel.ms:8.3f} ms {kernel.launches:5} x {kernel.name}")
             self.stdout.flush()
         agreement = None if options["no_check"] else bench.check(checkpoint)
         if agreement:
