@@ -20,22 +20,35 @@ CUDA_FLAGS = ["-O3", "-std=c++17", "-lineinfo"]
 @functools.cache
 def library() -> ctypes.CDLL:
     """The kernels, built for the current GPU. Raises RuntimeError with the compiler's output if that fails."""
-    major, minor = torch.cuda.get_device_capability()
-    sources = sorted(SOURCES.glob("*.cu"))
-    name = f"rwkv_kernels_{_digest(sources, f'{major}.{minor}')}"
-    directory = Path(cpp_extension.get_default_build_root()) / name
-    built = directory / f"{name}.so"
+    directory = cache_directory()
+    built = directory / f"{directory.name}.so"
     if not built.exists():
         directory.mkdir(parents=True, exist_ok=True)
-        os.environ["TORCH_CUDA_ARCH_LIST"] = f"{major}.{minor}"
+        os.environ["TORCH_CUDA_ARCH_LIST"] = _architecture()
         cpp_extension.load(
-            name,
-            [str(source) for source in sources],
+            directory.name,
+            [str(source) for source in _sources()],
             extra_cuda_cflags=CUDA_FLAGS,
             build_directory=str(directory),
             is_python_module=False,
         )
     return ctypes.CDLL(str(built))
+
+
+def cache_directory() -> Path:
+    """Where the build lies, and whatever else is worth keeping for exactly these sources on this kind of GPU."""
+    name = f"rwkv_kernels_{_digest(_sources(), _architecture())}"
+    return Path(cpp_extension.get_default_build_root()) / name
+
+
+def _sources() -> list[Path]:
+    return sorted(SOURCES.glob("*.cu"))
+
+
+def _architecture() -> str:
+    major, minor = torch.cuda.get_device_capability()
+    # The "a" unlocks what only that chip has: warpgroup products.
+    return "9.0a" if (major, minor) == (9, 0) else f"{major}.{minor}"
 
 
 def _digest(sources: list[Path], architecture: str) -> str:

@@ -47,6 +47,6 @@ def mix(
     is_float = delta is not None and delta.dtype == torch.float32
     kernel("rwkv_mix")(
         len(mixes), int(is_float), x, delta, summed, weight, bias, mixes, before, index, kept, rows.slots,
-        rows.row_of, rows.row_start, out, zeroed, tokens, width,
+        rows.row_of, out, zeroed, tokens, width,
     )  # fmt: skip
     return summed, out

@@ -50,20 +50,24 @@ class DeviceRows:
     row_of:    [T]      the row of each position
     numbers:   [B]      0, 1, ... B - 1
     longest:   tokens of the longest row
+    singles:   how many of the first rows have one token each
     """
 
-    def __init__(self, slots: Tensor, row_start: Tensor, row_of: Tensor, numbers: Tensor, longest: int) -> None:
+    def __init__(
+        self, slots: Tensor, row_start: Tensor, row_of: Tensor, numbers: Tensor, longest: int, singles: int
+    ) -> None:
         self.slots = slots
         self.row_start = row_start
         self.row_of = row_of
         self.numbers = numbers
         self.longest = longest
+        self.singles = singles
 
     @classmethod
     def single_tokens(cls, slots: Tensor) -> "DeviceRows":
         """One token per row: `slots` [B] int32."""
         numbers = torch.arange(len(slots) + 1, dtype=torch.int32, device=slots.device)
-        return cls(slots, numbers, numbers[:-1], numbers[:-1], longest=1)
+        return cls(slots, numbers, numbers[:-1], numbers[:-1], longest=1, singles=len(slots))
 
     @classmethod
     def of_lengths(cls, slots: Tensor, lengths: Sequence[int]) -> "DeviceRows":
@@ -75,4 +79,5 @@ class DeviceRows:
         row_of = torch.repeat_interleave(numbers, length)
         to = slots.device
         pinned = [tensor.pin_memory() if to.type == "cuda" else tensor for tensor in (host, row_of, numbers)]
-        return cls(slots, *(tensor.to(to, non_blocking=True) for tensor in pinned), longest=max(lengths))
+        singles = next((row for row, tokens in enumerate(lengths) if tokens > 1), len(lengths))
+        return cls(slots, *(tensor.to(to, non_blocking=True) for tensor in pinned), max(lengths), singles)

@@ -7,8 +7,12 @@ from torch import Tensor
 
 from kernels.launch import kernel
 
-MAX_ROWS = 64
+MAX_ROWS = 64  # with more, cuBLAS computes one large product faster
+MAX_GROUPED_ROWS = 128  # the same for r, k, v and the low-rank projections together
 ACTIVATIONS = {"none": 0, "relu_squared": 1, "tanh": 2, "sigmoid": 3}
+
+_HOPPER = (9, 0)
+_PORTABLE_ROWS = 64  # that rwkv_skinny_gemm takes at a time
 
 
 class Product(NamedTuple):
@@ -22,7 +26,7 @@ class Product(NamedTuple):
 
 def products_reference(products: list[Product]) -> None:
     for x, w, y, activation in products:
-        product = (x.double() @ w.double().T).to(torch.float32)
+        product = (x.double() @ w.double().T).to(y.dtype if y.dtype == torch.float64 else torch.float32)
         if activation == "relu_squared":
             product = product.relu().square()
         elif activation != "none":
@@ -31,9 +35,22 @@ def products_reference(products: list[Product]) -> None:
 
 
 def skinny_products(products: list[Product]) -> None:
-    """`products_reference` for fp16 x and w, M <= 64, K a multiple of 128, N of 32; all of one M, K and type of y."""
+    """`products_reference` for up to 8 products of fp16 x and w, all of one M, K and type of y (fp16 or fp32).
+
+    K is a multiple of 128, N of 32; x and w are contiguous. M is free, but see `MAX_ROWS`. Calls that run at
+    the same time on two streams disturb each other. Raises RuntimeError for other shapes.
+    """
+    if torch.cuda.get_device_capability(products[0].x.device) == _HOPPER:
+        _launch("rwkv_hopper_gemm", products)
+        return
+    for start in range(0, len(products[0].x), _PORTABLE_ROWS):
+        rows = slice(start, start + _PORTABLE_ROWS)
+        _launch("rwkv_skinny_gemm", [Product(x[rows], w, y[rows], activation) for x, w, y, activation in products])
+
+
+def _launch(name: str, products: list[Product]) -> None:
     m, k = products[0].x.shape
-    kernel("rwkv_skinny_gemm")(
+    kernel(name)(
         len(products),
         [product.x for product in products],
         [product.w for product in products],

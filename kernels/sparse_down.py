@@ -4,7 +4,7 @@ from torch import Tensor
 
 from kernels.launch import kernel
 
-MAX_ROWS = 4
+MAX_ROWS = 8
 
 
 def sparse_down_reference(h: Tensor, weights: Tensor, y: Tensor) -> None:
@@ -13,6 +13,6 @@ def sparse_down_reference(h: Tensor, weights: Tensor, y: Tensor) -> None:
 
 
 def sparse_down(h: Tensor, weights: Tensor, y: Tensor) -> None:
-    """`sparse_down_reference` for fp16 h and weights, M <= 4. The order of the sums varies from run to run."""
+    """`sparse_down_reference` for fp16 h and weights, M <= 8. The order of the sums varies from run to run."""
     rows, neurons = h.shape
     kernel("rwkv_sparse_down")(h, weights, y, rows, neurons, weights.shape[1])

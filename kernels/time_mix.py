@@ -49,12 +49,17 @@ def time_mix(
     r: Tensor, k: Tensor, v: Tensor, lora: Tensor, v_first: Tensor | None, vectors: list[Tensor], state: Tensor,
     rows: DeviceRows,
 ) -> Tensor:  # fmt: skip
-    """`time_mix_reference` for fp16 inputs, with `state` in fp16 or fp32 and all arithmetic in fp32."""
+    """`time_mix_reference` for fp16 inputs and `state` in fp16 or fp32.
+
+    Rows of one token at the front are computed in fp32; longer rows in chunks of 16 tokens, as products of fp16 with
+    fp32 sums, whose error is that of rounding to fp16. `state` is read before the kernel launched last has ended, so
+    that one must not write it.
+    """
     out = torch.empty_like(r)
     tokens, width = r.shape
     kernel("rwkv_wkv7")(
         r, k, v, lora, v_first, vectors, state, int(state.dtype == torch.float32), rows.slots, rows.row_start, out,
-        len(rows.slots), tokens, rows.longest, width,
+        len(rows.slots), rows.singles, tokens, width,
     )  # fmt: skip
     return out
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from inference.bus.messages import Sampling
-from inference.engine.backend import StepPlan
+from inference.engine.backend import Chunk, StepPlan
 from inference.engine.cuda_backend import CudaBackend
 from inference.engine.cuda_model import CudaModel, CudaState
 from inference.engine.model import Model, StatePool
@@ -195,6 +195,43 @@ class Bench:
         pending.result()
         return times[WARM_UP:]
 
+    def company(self, *, rows: int = 320, prompt: int = 36, tokens: int = 64) -> float:
+        """Share of equal greedy tokens of one request alone and among `rows` - 1 others.
+
+        Products of different numbers of rows add up in different orders, so equality to the bit is not to be had;
+        what can differ is a choice between two logits that are equal but for that.
+        """
+        rows = min(rows, self.backend.slots)
+        prompts = [_random_tokens(prompt).tolist() for _ in range(rows)]
+        alone = self._greedy(prompts[:1], tokens)[0]
+        together = self._greedy(prompts, tokens)[0]
+        return sum(a == b for a, b in zip(alone, together, strict=True)) / tokens
+
+    def _greedy(self, prompts: list[list[int]], tokens: int) -> list[list[int]]:
+        for slot, prompt in enumerate(prompts):
+            self.backend.open_slot(slot, Sampling(temperature=0), [], [], prompt)
+        chunks = [Chunk(slot, prompt, sample=True) for slot, prompt in enumerate(prompts)]
+        drawn = [self.backend.launch(StepPlan(chunks=chunks)).result().tokens]
+        plan = StepPlan(decode=list(range(len(prompts))))
+        drawn += [self.backend.launch(plan).result().tokens for _ in range(tokens - 1)]
+        return [[step[slot] for step in drawn] for slot in range(len(prompts))]
+
+    @torch.inference_mode()
+    def drift(self, *, rows: int = 8, steps: int = 2048) -> Agreement:
+        """States stored as fp16 against fp32, over `steps` of the same tokens: the fp32 one's greedy choices."""
+        sizes, device = self._model.sizes, self.backend._device
+        states = [CudaState.zeros(sizes, rows, device, dtype) for dtype in (torch.float32, torch.float16)]
+        packed = DeviceRows.single_tokens(torch.arange(rows, dtype=torch.int32, device=device))
+        tokens = _random_tokens(rows)
+        worst, equal = torch.zeros((), device=device), torch.zeros((), dtype=torch.int64, device=device)
+        for _ in range(steps):
+            exact, stored = (self._model.logits(*self._model.forward(tokens, state, packed)) for state in states)
+            worst = torch.maximum(worst, (stored - exact).norm() / exact.norm())
+            equal += (stored.argmax(-1) == exact.argmax(-1)).sum()
+            # Greedy text of a random model runs in circles, which would test a few states only.
+            tokens = torch.where(torch.rand(rows, device=device) < 0.1, _random_tokens(rows), exact.argmax(-1).int())
+        return Agreement(rows, steps, worst.item(), equal.item() / (rows * steps))
+
     @torch.inference_mode()
     def check(self, checkpoint: Path, *, rows: int = 8, prompt: int = 64, steps: int = 32) -> Agreement:
         """Feed both models the same random prompts, then the reference's greedy tokens."""
@@ -268,7 +305,7 @@ def describe_machine() -> dict[str, object]:
 
 
 def write_report(
-    path: Path, bench: Bench, results: list[CaseResult], agreement: Agreement | None, more: dict[str, object]
+    path: Path, bench: Bench, results: list[CaseResult], checks: dict[str, object], more: dict[str, object]
 ) -> None:
     model = bench.backend.model
     report = {
@@ -277,7 +314,7 @@ def write_report(
         "model": {"id": model.id, "fingerprint": model.fingerprint, "parameters": model.parameters},
         "ceilings": asdict(bench.ceilings),
         "sampling": msgspec.to_builtins(SAMPLING),
-        "agreement_with_float32": asdict(agreement) if agreement else None,
+        "checks": checks,
         "results": [asdict(result) for result in results],
     }
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -74,6 +74,7 @@ class CudaBackend:
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> "CudaStep":
         self._steps += 1
+        self._sampler.set_masks(plan.masks)
         if plan.chunks:
             return self._launch_mixed(plan)
         graph = self._graphs[self._graph_sizes[bisect.bisect_left(self._graph_sizes, len(plan.decode))]]
@@ -218,10 +219,8 @@ def capture_graphs(model: CudaModel, state: CudaState, sampler: CudaSampler, slo
 
 
 def buckets(slots: int) -> list[int]:
-    """Numbers of rows that have a graph: all small ones, then steps of an eighth or less, and `slots` itself."""
-    sizes = [1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64]
-    while sizes[-1] < slots:
-        sizes.append(sizes[-1] + max(16, sizes[-1] // 128 * 16))
+    """Numbers of rows that have a graph: fine steps for few rows, then multiples of what fills product tiles."""
+    sizes = [1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, *range(80, 256, 16), *range(256, slots, 64)]
     return sorted({size for size in sizes if size < slots} | {slots})
 
 

@@ -3,7 +3,7 @@
 The host takes no part in a draw, so a step that draws can be recorded in a CUDA graph and replayed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -48,6 +48,8 @@ class CudaSampler:
         self._records = torch.zeros(slots + 1, _RECORD.itemsize, dtype=torch.uint8, device=device)
         self._edits = torch.zeros(slots + 1, MAX_EDITS * _EDIT.itemsize, dtype=torch.uint8, device=device)
         self._stop_ids = torch.zeros(slots + 1, MAX_STOPS, dtype=torch.int32, device=device)
+        self._masks = torch.zeros(slots + 1, -(-vocab // 32), dtype=torch.int32, device=device)
+        self._masked = torch.zeros(slots + 1, dtype=torch.int32, device=device)
 
     def open_slot(
         self, slot: int, sampling: Sampling, stop_ids: Sequence[int], generated: Sequence[int], prompt: Sequence[int]
@@ -79,6 +81,7 @@ class CudaSampler:
         self.position[slot] = len(generated)
         self.last_token[slot] = 0
         self.done[slot] = 0
+        self._masked[slot] = 0
         if needs & Needs.SEEN:
             self.seen[slot].zero_()
             self._mark_seen(slot, prompt, _IN_PROMPT)
@@ -88,6 +91,13 @@ class CudaSampler:
         if needs & Needs.PENALTIES and generated:
             tokens, values = replay_penalties(params, generated)
             self.penalties[slot, self._upload(tokens)] = self._upload(values)
+
+    def set_masks(self, masks: Mapping[int, np.ndarray]) -> None:
+        """From now on a slot of `masks` draws only ids whose bit is set: slot -> uint32 [(V + 31) / 32]."""
+        if masks:
+            slots = self._upload(np.array(list(masks), dtype=np.int64))
+            self._masks.index_copy_(0, slots, self._upload(np.stack(list(masks.values())).view(np.int32)))
+            self._masked[slots] = 1
 
     def draw(self, logits: Tensor, slots: Tensor) -> Tensor:
         """Draw a token for each row and account for it: `logits` float32 [B, V] -> int32 [B], -1 for done slots.
@@ -104,7 +114,8 @@ class CudaSampler:
         if rows:
             kernel("rwkv_sample")(
                 logits, slots, tokens, rows, self.vocab, self._records, self.penalties, self.seen, self._edits,
-                MAX_EDITS, self._stop_ids, MAX_STOPS, self.position, self.last_token, self.done,
+                MAX_EDITS, self._stop_ids, MAX_STOPS, self._masks, self._masked, self.position, self.last_token,
+                self.done,
             )  # fmt: skip
         return tokens
 

@@ -87,7 +87,8 @@ def row_params(sampling: Sampling, vocab: int) -> RowParams[float]:
 
 
 def choose_path(sampling: Sampling, params: RowParams[float], vocab: int) -> DrawPath:
-    greedy = sampling.temperature <= 0 or sampling.top_p == 0 or sampling.top_k == 1
+    top_p = np.float32(sampling.top_p)  # as the device has it: a mass too small for it is none
+    greedy = sampling.temperature <= 0 or top_p == 0 or sampling.top_k == 1
     if greedy or (sampling.method == "noise" and sampling.noise == 0):
         return DrawPath.GREEDY
     if sampling.method != "filter":

@@ -28,8 +28,13 @@ struct alignas(16) Half8 {
   half2 pair[4];
 };
 
-DEVICE Half8 load8(const half* p) { return *reinterpret_cast<const Half8*>(p); }
-DEVICE void store8(half* p, const Half8& v) { *reinterpret_cast<Half8*>(p) = v; }
+// Through uint4: a struct of half2 is copied member by member, in four accesses of 4 bytes.
+DEVICE Half8 load8(const half* p) {
+  Half8 v;
+  *reinterpret_cast<uint4*>(&v) = *reinterpret_cast<const uint4*>(p);
+  return v;
+}
+DEVICE void store8(half* p, const Half8& v) { *reinterpret_cast<uint4*>(p) = *reinterpret_cast<const uint4*>(&v); }
 
 // Weights are read once per step: keep them out of L1, and let them be the first to leave L2.
 DEVICE uint4 load_weights(const half* p) {

@@ -5,171 +5,254 @@
 //   d[t]    = u[t-1] - u[t], where u[-1] is what the row's slot kept
 //   out_n   = u + d * mix_n,  n < mixes
 //
-// A block takes a strip of tokens. The u before its first one it computes again from x_in and delta: that
-// costs a second read, mostly from L2, and saves a pass over memory and a grid-wide barrier. x_out must
-// therefore not be x_in.
+// A block takes a strip of tokens, a thread eight channels of each. The u before its first token it computes
+// again from x_in and delta: that costs a second read, mostly from L2, and saves a pass over memory and a
+// grid-wide barrier. x_out must therefore not be x_in. Where tokens are too few for all multiprocessors,
+// several blocks work on each: all compute its statistics, and each writes a slice of its channels.
+#include <algorithm>
+
 #include "common.cuh"
 
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / 32;
-constexpr int kStrip = 4;         // tokens per block when there are many
-constexpr int kStripFrom = 1024;  // one token per block up to here: fewer would leave multiprocessors idle
+constexpr int kMaxThreads = 1024;
+constexpr int kMaxStrip = 16;
+constexpr int kMaxSlices = 8;
+constexpr int kWarpChannels = 32 * 8;
+constexpr float kEps = 1e-5f;
 
-template <int Vectors>
-struct Row {
-  float value[Vectors][8];
+template <typename Delta>
+struct Mix {
+  const half* x_in;        // [T, C]
+  const Delta* delta;      // [T, C], or null
+  half* x_out;             // [T, C]
+  const half *weight, *bias, *mixes;
+  const half* before;      // before[before_index[row]] is u of the row's last token so far
+  const int* before_index;
+  half* kept;              // kept[slots[row]] receives its newest one
+  const int *slots, *row_of;
+  half* out;               // [mixes, T, C]
+  float* zeroed;           // [T, C] to clear, or null
+  int tokens, width;
+  int strip, slice;        // tokens and channels of a block
 };
 
-DEVICE float block_sum(float x) {
-  __shared__ float partial[kWarps];
-  x = lane_sum<32>(x);
-  __syncthreads();  // the previous use of `partial` is over
-  if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = x;
+// Sixteen bytes to shared memory, to be there for this thread after wait_for_copies().
+DEVICE void copy_early(half* to, const half* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+               "l"(from)
+               : "memory");
+}
+DEVICE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// Eight values of `delta` as they lie in memory.
+template <typename Delta>
+struct Delta8;
+template <>
+struct Delta8<half> {
+  Half8 value;
+  DEVICE void load(const half* p) { value = load8(p); }
+  DEVICE void add_to(float* x) const {
+    float d[8];
+    to_floats(value, d);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) x[j] += d[j];
+  }
+};
+template <>
+struct Delta8<float> {
+  float4 low, high;
+  DEVICE void load(const float* p) {
+    low = *reinterpret_cast<const float4*>(p);
+    high = *reinterpret_cast<const float4*>(p + 4);
+  }
+  DEVICE void add_to(float* x) const {
+    x[0] += low.x;
+    x[1] += low.y;
+    x[2] += low.z;
+    x[3] += low.w;
+    x[4] += high.x;
+    x[5] += high.y;
+    x[6] += high.z;
+    x[7] += high.w;
+  }
+};
+
+template <typename Delta>
+struct Token {
+  Half8 x;
+  Delta8<Delta> delta;
+};
+
+template <typename Delta>
+DEVICE Token<Delta> load_token(const Mix<Delta>& p, int64_t at) {
+  Token<Delta> token = {};
+  token.x = load8(p.x_in + at);
+  if (p.delta != nullptr) token.delta.load(p.delta + at);
+  return token;
+}
+
+// x_in + delta; what is kept is rounded, and that is what LayerNorm sees.
+template <typename Delta>
+DEVICE Half8 residual(const Token<Delta>& token) {
+  float sum[8];
+  to_floats(token.x, sum);
+  token.delta.add_to(sum);
+  return to_half8(sum);
+}
+
+// LayerNorm of one token, of which this thread has eight channels, or none. `moments` must be another
+// one than in the call before, whose readers may not be done.
+DEVICE Half8 normalised(const Half8& packed, bool mine, int width, const Half8& weight, const Half8& bias,
+                        float2* moments) {
+  const int warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  float x[8] = {}, sum = 0.f, squares = 0.f;
+  if (mine) to_floats(packed, x);
+#pragma unroll
+  for (int j = 0; j < 8; ++j) sum += x[j];
+  // Each warp's mean and squared deviations, then those of the whole from them (Chan, Golub and LeVeque).
+  const float warp_mean = __fdividef(lane_sum<32>(sum), min(kWarpChannels, width - warp * kWarpChannels));
+#pragma unroll
+  for (int j = 0; j < 8; ++j) squares += mine ? (x[j] - warp_mean) * (x[j] - warp_mean) : 0.f;
+  squares = lane_sum<32>(squares);
+  if (threadIdx.x % 32 == 0) moments[warp] = make_float2(warp_mean, squares);
   __syncthreads();
-  float sum = 0.f;
-#pragma unroll
-  for (int warp = 0; warp < kWarps; ++warp) sum += partial[warp];
-  return sum;
-}
-
-// x_in[t] (+ delta[t]), and its LayerNorm in `u`.
-template <int Vectors, typename Delta>
-DEVICE void normalised(const half* x_in, const Delta* delta, int64_t t, int width, const half* weight, const half* bias,
-                       Row<Vectors>& x, Row<Vectors>& u) {
-  float sum = 0.f;
-#pragma unroll
-  for (int i = 0; i < Vectors; ++i) {
-    const int c = (i * kThreads + threadIdx.x) * 8;
-    if (c < width) {
-      to_floats(load8(x_in + t * width + c), x.value[i]);
-      if (delta != nullptr) {
-        float d[8];
-        if constexpr (sizeof(Delta) == 2) {
-          to_floats(load8(delta + t * width + c), d);
-        } else {
-          *reinterpret_cast<float4*>(d) = *reinterpret_cast<const float4*>(delta + t * width + c);
-          *reinterpret_cast<float4*>(d + 4) = *reinterpret_cast<const float4*>(delta + t * width + c + 4);
-        }
-#pragma unroll
-        for (int j = 0; j < 8; ++j) x.value[i][j] += d[j];
-        // What is kept is rounded: normalise that, so that a token gives the same u whoever computes it.
-#pragma unroll
-        for (int j = 0; j < 8; ++j) x.value[i][j] = __half2float(__float2half_rn(x.value[i][j]));
-      }
-#pragma unroll
-      for (int j = 0; j < 8; ++j) sum += x.value[i][j];
-    }
+  const int lane = threadIdx.x % 32;
+  const float start = moments[0].x;
+  float shift = 0.f, deviations = 0.f;
+  if (lane < warps) {
+    const float count = min(kWarpChannels, width - lane * kWarpChannels), off = moments[lane].x - start;
+    shift = count * off;
+    deviations = moments[lane].y + count * off * off;
   }
-  const float mean = block_sum(sum) / width;
-  float squares = 0.f;
+  const float share = __fdividef(1.f, width);
+  shift = lane_sum<32>(shift) * share;
+  const float mean = start + shift, scale = rsqrtf(lane_sum<32>(deviations) * share - shift * shift + kEps);
+  float w[8], b[8];
+  to_floats(weight, w);
+  to_floats(bias, b);
 #pragma unroll
-  for (int i = 0; i < Vectors; ++i) {
-    if ((i * kThreads + threadIdx.x) * 8 < width) {
-#pragma unroll
-      for (int j = 0; j < 8; ++j) squares += (x.value[i][j] - mean) * (x.value[i][j] - mean);
-    }
-  }
-  const float scale = rsqrtf(block_sum(squares) / width + 1e-5f);
-#pragma unroll
-  for (int i = 0; i < Vectors; ++i) {
-    const int c = (i * kThreads + threadIdx.x) * 8;
-    if (c < width) {
-      float w[8], b[8];
-      to_floats(load8(weight + c), w);
-      to_floats(load8(bias + c), b);
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        const float value = (x.value[i][j] - mean) * scale * w[j] + b[j];
-        u.value[i][j] = __half2float(__float2half_rn(value));
-      }
-    }
-  }
-}
-
-template <int Vectors, int Mixes, typename Delta>
-__global__ void __launch_bounds__(kThreads) mix_kernel(const half* x_in, const Delta* delta, half* x_out,
-                                                       const half* weight, const half* bias, const half* mix,
-                                                       const half* before, const int* before_index, half* kept,
-                                                       const int* slots, const int* row_of, const int* row_start,
-                                                       half* out, float* zeroed, int tokens, int width, int strip) {
-  let_next_kernel_start();
-  wait_for_previous_kernel();
-  const int64_t begin = static_cast<int64_t>(blockIdx.x) * strip;
-  const int64_t end = min(begin + strip, static_cast<int64_t>(tokens));
-  Row<Vectors> x, u, previous;
-  for (int64_t t = begin; t < end; ++t) {
-    const int row = row_of[t];
-    if (t == row_start[row]) {
-      const half* kept_before = before + static_cast<int64_t>(before_index[row]) * width;
-#pragma unroll
-      for (int i = 0; i < Vectors; ++i) {
-        const int c = (i * kThreads + threadIdx.x) * 8;
-        if (c < width) to_floats(load8(kept_before + c), previous.value[i]);
-      }
-    } else if (t == begin) {
-      normalised<Vectors>(x_in, delta, t - 1, width, weight, bias, x, previous);
-    } else {
-      previous = u;
-    }
-    normalised<Vectors>(x_in, delta, t, width, weight, bias, x, u);
-    const bool last = t + 1 == row_start[row + 1];
-#pragma unroll
-    for (int i = 0; i < Vectors; ++i) {
-      const int c = (i * kThreads + threadIdx.x) * 8;
-      if (c >= width) continue;
-      if (delta != nullptr) store8(x_out + t * width + c, to_half8(x.value[i]));
-      if (last) store8(kept + static_cast<int64_t>(slots[row]) * width + c, to_half8(u.value[i]));
-      if (zeroed != nullptr) {
-        *reinterpret_cast<float4*>(zeroed + t * width + c) = make_float4(0.f, 0.f, 0.f, 0.f);
-        *reinterpret_cast<float4*>(zeroed + t * width + c + 4) = make_float4(0.f, 0.f, 0.f, 0.f);
-      }
-#pragma unroll
-      for (int n = 0; n < Mixes; ++n) {
-        float m[8], mixed[8];
-        to_floats(load8(mix + n * width + c), m);
-#pragma unroll
-        for (int j = 0; j < 8; ++j) mixed[j] = u.value[i][j] + (previous.value[i][j] - u.value[i][j]) * m[j];
-        store8(out + (static_cast<int64_t>(n) * tokens + t) * width + c, to_half8(mixed));
-      }
-    }
-  }
+  for (int j = 0; j < 8; ++j) x[j] = (x[j] - mean) * scale * w[j] + b[j];
+  return to_half8(x);
 }
 
 template <int Mixes, typename Delta>
-cudaError_t mix(const half* x_in, const Delta* delta, half* x_out, const half* weight, const half* bias,
-                const half* mixes, const half* before, const int* before_index, half* kept, const int* slots,
-                const int* row_of, const int* row_start, half* out, float* zeroed, int tokens, int width, void* stream) {
-  const int strip = tokens > kStripFrom ? kStrip : 1;
-  auto run = [&](auto kernel) {
-    return launch(kernel, dim3((tokens + strip - 1) / strip), dim3(kThreads), 0, stream, x_in, delta, x_out, weight,
-                  bias, mixes, before, before_index, kept, slots, row_of, row_start, out, zeroed, tokens, width, strip);
-  };
-  if (width <= kThreads * 8) return run(mix_kernel<1, Mixes, Delta>);
-  if (width <= kThreads * 16) return run(mix_kernel<2, Mixes, Delta>);
-  return run(mix_kernel<4, Mixes, Delta>);
+__global__ void __launch_bounds__(kMaxThreads) mix_kernel(const __grid_constant__ Mix<Delta> p) {
+  __shared__ float2 moments[2][kMaxThreads / 32];
+  extern __shared__ __align__(16) half mixes[];  // [Mixes][slice]
+  const int c = threadIdx.x * 8, in_slice = c - blockIdx.y * p.slice;
+  const bool mine = c < p.width, writes = mine && 0 <= in_slice && in_slice < p.slice;
+  const int begin = blockIdx.x * p.strip, end = min(begin + p.strip, p.tokens);
+  const auto at = [&](int64_t row) { return row * p.width + c; };
+
+  let_next_kernel_start();
+  Half8 weight = {}, bias = {}, previous = {};
+  if (writes) {
+#pragma unroll
+    for (int n = 0; n < Mixes; ++n) copy_early(mixes + n * p.slice + in_slice, p.mixes + at(n));
+    weight = load8(p.weight + c);
+    bias = load8(p.bias + c);
+  }
+  int row = p.row_of[begin];
+  bool first = begin == 0 || p.row_of[begin - 1] != row;
+  // What slots kept is the last step's work; a copy of it is this step's.
+  const bool from_slots = p.before == p.kept;
+  if (writes && first && from_slots) previous = load8(p.before + at(p.before_index[row]));
+  wait_for_previous_kernel();
+  if (writes && first && !from_slots) previous = load8(p.before + at(p.before_index[row]));
+  if (!first) {
+    const Half8 x = mine ? residual(load_token(p, at(begin - 1))) : Half8();
+    previous = normalised(x, mine, p.width, weight, bias, moments[(begin - 1) % 2]);
+  }
+  wait_for_copies();
+  Token<Delta> coming = {};
+  if (mine) coming = load_token(p, at(begin));
+  for (int t = begin; t < end; ++t) {
+    const Half8 x = residual(coming);
+    if (mine && t + 1 < end) coming = load_token(p, at(t + 1));
+    const int next_row = t + 1 < p.tokens ? p.row_of[t + 1] : -1;
+    if (writes && first && t > begin) previous = load8(p.before + at(p.before_index[row]));
+    const Half8 u = normalised(x, mine, p.width, weight, bias, moments[t % 2]);
+    if (writes) {
+      if (p.delta != nullptr) store8(p.x_out + at(t), x);
+      if (next_row != row) store8(p.kept + at(p.slots[row]), u);
+      if (p.zeroed != nullptr) {
+        *reinterpret_cast<float4*>(p.zeroed + at(t)) = make_float4(0.f, 0.f, 0.f, 0.f);
+        *reinterpret_cast<float4*>(p.zeroed + at(t) + 4) = make_float4(0.f, 0.f, 0.f, 0.f);
+      }
+      float now[8], difference[8];
+      to_floats(u, now);
+      to_floats(previous, difference);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) difference[j] -= now[j];
+#pragma unroll
+      for (int n = 0; n < Mixes; ++n) {
+        float mixed[8];
+        to_floats(load8(mixes + n * p.slice + in_slice), mixed);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) mixed[j] = now[j] + difference[j] * mixed[j];
+        store8(p.out + at(static_cast<int64_t>(n) * p.tokens + t), to_half8(mixed));
+      }
+    }
+    previous = u;
+    first = next_row != row;
+    row = next_row;
+  }
+}
+
+int divided_up(int a, int b) { return (a + b - 1) / b; }
+
+template <int Mixes, typename Delta>
+cudaError_t run(Mix<Delta> p, void* stream) {
+  static const int multiprocessors = [] {
+    int device = 0, count = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+    return count;
+  }();
+  static const cudaError_t allowed =
+      cudaFuncSetAttribute(mix_kernel<Mixes, Delta>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           Mixes * kMaxThreads * 8 * static_cast<int>(sizeof(half)));
+  if (allowed != cudaSuccess) return allowed;
+  const int warps = divided_up(p.width, kWarpChannels), threads = warps * 32;
+  if (threads > kMaxThreads) return cudaErrorInvalidValue;
+  p.strip = std::min(divided_up(p.tokens, multiprocessors * (kMaxThreads / threads)), kMaxStrip);
+  const int strips = divided_up(p.tokens, p.strip);
+  const int slices = std::max(1, std::min({multiprocessors / strips, warps, kMaxSlices}));
+  p.slice = divided_up(warps, slices) * kWarpChannels;
+  return launch(mix_kernel<Mixes, Delta>, dim3(strips, divided_up(p.width, p.slice)), dim3(threads),
+                Mixes * p.slice * sizeof(half), stream, p);
 }
 
 }  // namespace
 
-// out: [mixes, tokens, width] fp16, mixes is 6 (time mix: r, w, k, v, a, g) or 1 (channel mix).
-// delta: [tokens, width] fp16 or, with delta_is_float, fp32; may be null. zeroed: fp32 [tokens, width] to clear, or null.
-// before[before_index[row]] is u of the row's last token so far; kept[slots[row]] receives its newest one.
+// mixes is 6 (time mix) or 1 (channel mix); all fp16, but delta is fp32 with delta_is_float. width: a multiple of 8,
+// at most 8192. `before` is `kept` itself where every row has one token; otherwise a copy of it, which blocks read
+// while others write `kept`.
 extern "C" int rwkv_mix(int mixes, int delta_is_float, const void* x_in, const void* delta, void* x_out,
                         const void* weight, const void* bias, const void* mix_weights, const void* before,
-                        const int* before_index, void* kept, const int* slots, const int* row_of, const int* row_start,
-                        void* out, float* zeroed, int tokens, int width, void* stream) {
-  auto run = [&](auto delta_pointer) {
-    auto with = [&](auto function) {
-      return function(static_cast<const half*>(x_in), delta_pointer, static_cast<half*>(x_out),
-                      static_cast<const half*>(weight), static_cast<const half*>(bias),
-                      static_cast<const half*>(mix_weights), static_cast<const half*>(before), before_index,
-                      static_cast<half*>(kept), slots, row_of, row_start, static_cast<half*>(out), zeroed, tokens,
-                      width, stream);
-    };
-    using Delta = std::remove_const_t<std::remove_pointer_t<decltype(delta_pointer)>>;
-    return mixes == 6 ? with(mix<6, Delta>) : with(mix<1, Delta>);
+                        const int* before_index, void* kept, const int* slots, const int* row_of, void* out,
+                        float* zeroed, int tokens, int width, void* stream) {
+  const auto with = [&](auto* typed_delta) {
+    using Delta = std::remove_const_t<std::remove_pointer_t<decltype(typed_delta)>>;
+    const Mix<Delta> p = {static_cast<const half*>(x_in),
+                          typed_delta,
+                          static_cast<half*>(x_out),
+                          static_cast<const half*>(weight),
+                          static_cast<const half*>(bias),
+                          static_cast<const half*>(mix_weights),
+                          static_cast<const half*>(before),
+                          before_index,
+                          static_cast<half*>(kept),
+                          slots,
+                          row_of,
+                          static_cast<half*>(out),
+                          zeroed,
+                          tokens,
+                          width,
+                          0,
+                          0};
+    return mixes == 6 ? run<6>(p, stream) : run<1>(p, stream);
   };
-  return delta_is_float ? run(static_cast<const float*>(delta)) : run(static_cast<const half*>(delta));
+  return delta_is_float ? with(static_cast<const float*>(delta)) : with(static_cast<const half*>(delta));
 }

@@ -28,6 +28,8 @@ struct Sampler {
   uint8_t* seen;        // [slots, vocab]
   const Edit* edits;    // [slots, max_edits]
   const int* stop_ids;  // [slots, max_stops]
+  const uint32_t* masks;  // [slots, (vocab + 31) / 32]: ids whose bit is 0 are barred, where `masked` is set
+  const int* masked;      // [slots]
   int max_edits, max_stops;
   int *position, *last_token, *done;
 };
@@ -82,6 +84,19 @@ DEVICE void load_scores(const Sampler& p, const Row& row, int slot, int position
     }
   }
   add_edits<Blocks>(p, row, slot, position, x);
+  if (p.masked[slot]) {
+    const uint32_t* mask = p.masks + static_cast<int64_t>(slot) * ((p.vocab + 31) / 32);
+#pragma unroll kUnroll<Blocks>
+    for (int i = 0; i < kValues<Blocks>; i += 4) {
+      const int id = id_of<Blocks>(rank, i);
+      if (id >= p.vocab) continue;
+      const uint32_t bits = mask[id / 32] >> (id % 32);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        if (!(bits >> j & 1)) x[i + j] = -INFINITY;
+      }
+    }
+  }
   if (row.needs & kPenalties) {
 #pragma unroll kUnroll<Blocks>
     for (int i = 0; i < kValues<Blocks>; i += 4) {
@@ -195,15 +210,17 @@ __global__ void redirect_kernel(const int* slots, const int* done, int dummy, in
 }  // namespace
 
 // Draws tokens[rows] from logits [rows, vocab] fp32, and accounts for them in the buffers by slot: records [slots],
-// penalties fp32 and seen uint8 [slots, vocab], edits [slots, max_edits], stop_ids [slots, max_stops], and
-// position, last_token and done [slots]. Row i has slot slots[i]. If that is done already its token is -1 and
+// penalties fp32 and seen uint8 [slots, vocab], edits [slots, max_edits], stop_ids [slots, max_stops], masks
+// [slots, (vocab + 31) / 32] with masked [slots], and position, last_token and done [slots]. Row i has slot slots[i]. If that is done already its token is -1 and
 // nothing changes, so that such a slot may pad the batch, any number of times. vocab: a multiple of 4, <= 65536.
 extern "C" int rwkv_sample(const float* logits, const int* slots, int* tokens, int rows, int vocab, const void* records,
                            float* penalties, uint8_t* seen, const void* edits, int max_edits, const int* stop_ids,
-                           int max_stops, int* position, int* last_token, int* done, void* stream) {
+                           int max_stops, const void* masks, const int* masked, int* position, int* last_token,
+                           int* done, void* stream) {
   if (vocab < 4 || vocab > kVocab || vocab % 4 != 0) return cudaErrorInvalidValue;
   const Sampler p = {logits, slots, tokens, vocab, static_cast<const Row*>(records), penalties, seen,
-                     static_cast<const Edit*>(edits), stop_ids, max_edits, max_stops, position, last_token, done};
+                     static_cast<const Edit*>(edits), stop_ids, static_cast<const uint32_t*>(masks), masked,
+                     max_edits, max_stops, position, last_token, done};
   if (has_clusters()) return launch_cluster(p, rows, stream);
   return launch(sample_kernel<1>, dim3(1, rows), dim3(kThreads<1>), 0, stream, p);
 }

@@ -8,15 +8,12 @@
 // A block computes tiles of 32 rows of W, its warps splitting K; the grid is as large as the device,
 // and each block takes every grid-th tile. Several products with inputs and outputs of their own
 // (r, k, v and the low-rank projections) are one launch.
-#include "common.cuh"
+#include "gemm.cuh"
 
 namespace {
 
 constexpr int kTileRows = 32;  // two fragments of 16
-constexpr int kGroups = 8;
 constexpr int kStepK = 32;
-
-enum Activation : int { kNone = 0, kReluSquared = 1, kTanh = 2, kSigmoid = 3 };
 
 struct Group {
   const half* x;  // [M, K]
@@ -29,20 +26,10 @@ struct Group {
 };
 
 struct Groups {
-  Group group[kGroups];
+  Group group[kMaxGroups];
   int count;
   int tiles;
 };
-
-DEVICE float activated(float v, int activation) {
-  if (activation == kReluSquared) {
-    v = fmaxf(v, 0.f);
-    return v * v;
-  }
-  if (activation == kTanh) return tanhf(v);
-  if (activation == kSigmoid) return sigmoid(v);
-  return v;
-}
 
 // Columns: fragments of 8 rows of x. Warps: they split K. Ring: loads of W in flight per lane, in steps.
 template <int Columns, int Warps, int Ring, bool FloatOut>
@@ -173,7 +160,7 @@ extern "C" int rwkv_skinny_gemm(int count, const void* const* x, const void* con
                                 void* stream) {
   Groups groups = {};
   groups.count = count;
-  if (count > kGroups || m < 1 || m > 64 || k % (kStepK * 4) != 0) return cudaErrorInvalidValue;
+  if (count > kMaxGroups || m < 1 || m > 64 || k % (kStepK * 4) != 0) return cudaErrorInvalidValue;
   for (int i = 0; i < count; ++i) {
     if (rows[i] % kTileRows != 0) return cudaErrorInvalidValue;
     groups.group[i] = {static_cast<const half*>(x[i]), static_cast<const half*>(w[i]), y[i], rows[i], groups.tiles,

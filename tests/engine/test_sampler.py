@@ -225,3 +225,10 @@ def test_logprobs_without_top_and_with_more_than_there_are():
     scores, tokens = torch.zeros(2, 4), torch.tensor([1, 2])
     assert [row.top for row in token_logprobs(scores, tokens, top=0)] == [[], []]
     assert [len(row.top) for row in token_logprobs(scores, tokens, top=9)] == [4, 4]
+
+
+def test_a_top_p_too_small_for_a_float32_is_greedy():
+    sampler = Sampler(1, 8, "cpu")
+    sampler.open_slot(0, Sampling(top_p=1e-46, seed=3), [], [], [])
+    logits = torch.tensor([[0.0, 3.0, 1.0, 2.0, 0.0, 0.0, 0.0, 0.0]])
+    assert [sampler.draw(logits, [0]).item() for _ in range(5)] == [1] * 5

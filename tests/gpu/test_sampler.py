@@ -322,3 +322,21 @@ def test_logits_of_another_type_are_refused():
     sampler = CudaSampler(1, VOCAB, DEVICE)
     with pytest.raises(ValueError, match=r"^logits: expected contiguous float32 \[1, 1200\], got torch.float16"):
         sampler.draw(peaked(1).half(), device_slots([0]))
+
+
+@pytest.mark.parametrize("sampling", [Sampling(temperature=0), Sampling(temperature=2.0, top_k=40, presence=1.0)])
+def test_a_masked_slot_draws_only_what_its_mask_allows(sampling):
+    """Slot 1 may draw every seventh id; slot 0 beside it is not masked, and slot 1 is free again when reopened."""
+    sampler = CudaSampler(2, VOCAB, DEVICE)
+    allowed = np.arange(VOCAB) % 7 == 3
+    mask = np.packbits(np.pad(allowed, (0, -VOCAB % 32)), bitorder="little").view(np.uint32)
+    logits = torch.from_numpy(np.random.default_rng(2).normal(0, 2, (2, VOCAB))).float().to(DEVICE)
+    logits[1, 4] = 100.0  # the best one is barred
+    for slot in range(2):
+        sampler.open_slot(slot, sampling, [], [], [])
+    sampler.set_masks({1: mask})
+    drawn = torch.stack([sampler.draw(logits, device_slots([0, 1])) for _ in range(50)]).cpu().numpy()
+    assert np.all(drawn[:, 1] % 7 == 3)
+    assert np.any(drawn[:, 0] % 7 != 3)
+    sampler.open_slot(1, Sampling(temperature=0), [], [], [])
+    assert sampler.draw(logits, device_slots([0, 1]))[1].item() == 4

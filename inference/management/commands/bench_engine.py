@@ -1,3 +1,4 @@
+from dataclasses import asdict
 from pathlib import Path
 
 from django.conf import settings
@@ -15,7 +16,7 @@ class Command(BaseCommand):
         parser.add_argument("--cases", default=f"{DECODE},{PREFILL}", help="comma-separated ROWSxTOKENS")
         parser.add_argument("--state", choices=("float16", "float32"), default="float16", help="how states are stored")
         parser.add_argument("--iterations", type=int, default=30)
-        parser.add_argument("--no-check", action="store_true", help="skip the comparison with the float32 model")
+        parser.add_argument("--no-check", action="store_true", help="skip the comparisons with other arithmetic")
         parser.add_argument("--profile", action="store_true", help="also list the kernels of each case by their time")
         parser.add_argument("--output", help="write a JSON report here")
 
@@ -56,15 +57,22 @@ class Command(BaseCommand):
             for kernel in bench.profile(case) if options["profile"] else ():
                 self.stdout.write(f"{'':>12}{kernel.ms:8.3f} ms {kernel.launches:5} x {kernel.name}")
             self.stdout.flush()
-        agreement = None if options["no_check"] else bench.check(checkpoint)
-        if agreement:
-            self.stdout.write(
-                f"against float32: logits differ by at most {agreement.max_relative_error:.1e}, "
-                f"{agreement.equal_greedy:.1%} of greedy tokens are equal"
-            )
+        checks = {} if options["no_check"] else self._check(bench, checkpoint)
         if options["output"]:
             chosen = {"cases": options["cases"], "state": options["state"], "iterations": options["iterations"]}
-            write_report(Path(options["output"]), bench, results, agreement, chosen)
+            write_report(Path(options["output"]), bench, results, checks, chosen)
             self.stdout.write(f"wrote {options['output']}")
         if not all(one.finite for one in results):
             raise CommandError("some logits were not finite")
+
+    def _check(self, bench, checkpoint: Path) -> dict[str, object]:
+        found = {"against_float32": asdict(bench.check(checkpoint)), "state_drift": asdict(bench.drift())}
+        titles = {"against_float32": "against float32", "state_drift": "fp16 states against fp32 ones"}
+        for name, agreement in found.items():
+            self.stdout.write(
+                f"{titles[name]}: over {agreement['steps']} steps logits differ by at most "
+                f"{agreement['max_relative_error']:.1e}, {agreement['equal_greedy']:.2%} of greedy tokens are equal"
+            )
+        alike = bench.company()
+        self.stdout.write(f"a request alone and among others: {alike:.1%} of its greedy tokens are equal")
+        return {**found, "company_equal_tokens": alike}

@@ -1,0 +1,158 @@
+"""The ways to compute the products of a layer and of the head, and which is fastest for how many rows.
+
+Our own kernels read weights at the memory's speed, which is what counts for few rows; cuBLAS is the
+better one for many. Where the border lies is measured, by `inference.engine.product_choice`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from inference.engine.cuda_block import LORA_ACTIVATION, LORA_ORDER, MIX_ORDER, Block
+from inference.engine.product_choice import Choices, Way
+from kernels.activations import lora_activation, relu_squared
+from kernels.build import cache_directory
+from kernels.lora_up import lora_up
+from kernels.skinny_gemm import Product, skinny_products
+from kernels.sparse_down import MAX_ROWS as SPARSE_ROWS
+from kernels.sparse_down import sparse_down
+
+OWN_ROWS = 1024  # our products are not tried for more rows than this
+ACTIVE_SHARE = 0.1  # of the neurons of a channel mix, in trained models
+
+
+def _project_in_one_launch(block: Block, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """mixed [6, T, C] -> r, k, v [T, C], and the low-rank activations side by side [T, sum of ranks]."""
+    rkv, h, lora = _project_outputs(block, mixed)
+    skinny_products([*map(Product, mixed[:3], block.projections, rkv), *lora])
+    return *rkv, h
+
+
+def _project_lora_apart(block: Block, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    rkv, h, lora = _project_outputs(block, mixed)
+    torch.bmm(mixed[:3], block.projections.mT, out=rkv)
+    skinny_products(lora)
+    return *rkv, h
+
+
+def _project_by_library(block: Block, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    rkv, h, lora = _project_outputs(block, mixed)
+    torch.bmm(mixed[:3], block.projections.mT, out=rkv)
+    for product in lora:
+        torch.mm(product.x, product.w.T, out=product.y)
+    lora_activation(h, block.ranks[0], sum(block.ranks[:3]))
+    return *rkv, h
+
+
+def _project_outputs(block: Block, mixed: Tensor) -> tuple[Tensor, Tensor, list[Product]]:
+    """r, k and v [3, T, C], the low-rank activations [T, sum of ranks], and the products that fill the latter."""
+    tokens = mixed.shape[1]
+    inputs = dict(zip(MIX_ORDER, mixed, strict=True))
+    h = mixed.new_empty((tokens, sum(block.ranks)))
+    lora = [
+        Product(inputs[name], block.lora_in[name], part, LORA_ACTIVATION[name])
+        for name, part in zip(LORA_ORDER, h.split(block.ranks, dim=1), strict=True)
+    ]
+    return torch.empty_like(mixed[:3]), h, lora
+
+
+def _lora_up_own(block: Block, h: Tensor) -> Tensor:
+    """[T, sum of ranks] -> [4, T, C]"""
+    return lora_up(h, block.lora_out)
+
+
+def _lora_up_by_library(block: Block, h: Tensor) -> Tensor:
+    tokens, small = len(h), block.ranks[0]
+    out = h.new_empty((len(LORA_ORDER), tokens, len(block.output)))
+    batch = h[:, : 3 * small].view(tokens, 3, small).transpose(0, 1)
+    torch.bmm(batch, block.lora_out_small.mT, out=out[:3])
+    torch.mm(h[:, 3 * small :], block.lora_out[3].T, out=out[3])
+    return out
+
+
+def _linear_own(x: Tensor, weight: Tensor, activation: str) -> Tensor:
+    y = x.new_empty((len(x), len(weight)))
+    skinny_products([Product(x, weight, y, activation)])
+    return y
+
+
+def _linear_by_library(x: Tensor, weight: Tensor, activation: str) -> Tensor:
+    y = torch.mm(x, weight.T)
+    if activation == "relu_squared":
+        relu_squared(y)
+    return y
+
+
+def _head_own(hidden: Tensor, weight: Tensor) -> Tensor:
+    logits = torch.empty((len(hidden), len(weight)), dtype=torch.float32, device=hidden.device)
+    skinny_products([Product(hidden, weight, logits)])
+    return logits
+
+
+def _head_by_library(hidden: Tensor, weight: Tensor) -> Tensor:
+    return torch.mm(hidden, weight.T, out_dtype=torch.float32)
+
+
+PROJECT = {"one": _project_in_one_launch, "two": _project_lora_apart, "library": _project_by_library}
+LORA_UP = {"own": _lora_up_own, "library": _lora_up_by_library}
+LINEAR = {"own": _linear_own, "library": _linear_by_library}
+HEAD = {"own": _head_own, "library": _head_by_library}
+
+
+def open_choices(layers: int, width: int) -> Choices:
+    """What was measured before on this GPU, for a model of these sizes and with these very kernels."""
+    gpu = torch.cuda.get_device_name().replace(" ", "-")
+    return Choices(cache_directory() / f"choices-{gpu}-{layers}x{width}.json")
+
+
+def measure_products(choices: Choices, blocks: Sequence[Block], head: Tensor, *, sparse: bool) -> None:
+    """Time every way of every product by itself. head: [V, C]."""
+    width = head.shape[1]
+    layers = range(len(blocks))
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(shape, dtype=torch.float16, device=head.device)
+
+    def project(rows: int) -> Mapping[str, Way]:
+        mixed = random(len(MIX_ORDER), rows, width)
+        return _tried(PROJECT, rows, lambda way, layer: way(blocks[layer], mixed))
+
+    def up_lora(rows: int) -> Mapping[str, Way]:
+        h = random(rows, sum(blocks[-1].ranks))
+        return _tried(LORA_UP, rows, lambda way, layer: way(blocks[layer], h))
+
+    def linear(weight: Callable[[Block], Tensor], activation: str, rows: int) -> dict[str, Way]:
+        x = random(rows, weight(blocks[0]).shape[1])
+        return _tried(LINEAR, rows, lambda way, layer: way(x, weight(blocks[layer]), activation))
+
+    def down(rows: int) -> Mapping[str, Way]:
+        ways = linear(lambda block: block.down, "none", rows)
+        if sparse and rows <= SPARSE_ROWS:
+            h = random(rows, blocks[0].up.shape[0])
+            h = torch.where(torch.rand_like(h) < ACTIVE_SHARE, h, torch.zeros_like(h))
+            sums = torch.zeros((rows, width), dtype=torch.float32, device=h.device)
+            ways["sparse"] = lambda layer: sparse_down(h, blocks[layer].down_by_neuron, sums)
+        return ways
+
+    def logits(rows: int) -> Mapping[str, Way]:
+        x = random(rows, width)
+        return _tried(HEAD, rows, lambda way, _: way(x, head))
+
+    kinds: dict[str, tuple[Sequence[int], Callable[[int], Mapping[str, Way]]]] = {
+        "project": (layers, project),
+        "lora_up": (layers, up_lora),
+        "output": (layers, partial(linear, lambda block: block.output, "none")),
+        "up": (layers, partial(linear, lambda block: block.up, "relu_squared")),
+        "down": (layers, down),
+        "head": (range(2), logits),
+    }
+    for kind, (over, ways) in kinds.items():
+        choices.measure(kind, over, ways)
+
+
+def _tried(ways: Mapping[str, Callable[..., object]], rows: int, run: Callable[[Any, int], object]) -> dict[str, Way]:
+    """`run` of each of `ways` that is worth trying for so many rows."""
+    return {name: partial(run, way) for name, way in ways.items() if name == "library" or rows <= OWN_ROWS}

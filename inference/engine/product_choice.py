@@ -1,0 +1,97 @@
+"""Which of several ways to compute a product is used for how many rows: measured at start-up, once per GPU.
+
+The ways differ by the GPU, the matrix and the number of rows in a manner nobody has tables for. First
+each is timed by itself over the model's own layers, so that no weight is still in the cache when it is
+read again. Then whole steps decide between those that were close: what runs before and after a product
+changes its time.
+"""
+
+import bisect
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+log = logging.getLogger(__name__)
+
+# Rows at which the ways are compared; another number of rows goes by the next larger of these.
+MEASURED_ROWS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 4096)
+REPEATS = 5
+CLOSE = 1.2  # ways that take up to this many times as long as the best are tried in whole steps
+BETTER = 0.997  # of the step's time: less than this is no difference
+
+Way = Callable[[int], object]  # computes the product with the weights of one layer
+
+
+class Choices:
+    """`best(kind, rows)` is the name of the fastest way, as far as it was measured."""
+
+    def __init__(self, file: Path) -> None:
+        """`file` keeps what was measured before, by any process that shares it."""
+        self._file = file
+        self._best: dict[str, list[str]] = json.loads(file.read_text()) if file.exists() else {}
+        self._times: dict[str, list[dict[str, float]]] = {}
+
+    @property
+    def complete(self) -> bool:
+        """Everything was measured, for the present MEASURED_ROWS."""
+        return bool(self._best) and all(len(best) == len(MEASURED_ROWS) for best in self._best.values())
+
+    def best(self, kind: str, rows: int) -> str:
+        return self._best[kind][min(bisect.bisect_left(MEASURED_ROWS, rows), len(MEASURED_ROWS) - 1)]
+
+    def measure(self, kind: str, layers: Sequence[int], ways: Callable[[int], Mapping[str, Way]]) -> None:
+        """Time `ways(rows)` for all of MEASURED_ROWS over `layers`, and keep the fastest of each."""
+        self._times[kind] = []
+        for rows in MEASURED_ROWS:
+            times = {name: milliseconds(way, layers) for name, way in ways(rows).items()}
+            self._times[kind].append(times)
+            log.debug("%s at %d rows: %s", kind, rows, {name: f"{ms:.3f} ms" for name, ms in times.items()})
+        self._best[kind] = [min(times, key=lambda name: times[name]) for times in self._times[kind]]
+
+    def refine(self, step: Callable[[int], float], most_rows: int) -> None:
+        """Try close ways in whole steps; `step(rows)` runs one by the present choices and returns milliseconds."""
+        for place, rows in enumerate(MEASURED_ROWS):
+            if rows > most_rows:
+                return
+            fastest = step(rows)
+            for kind, measured in self._times.items():
+                times, chosen = measured[place], self._best[kind][place]
+                for name in [name for name in times if name != chosen and times[name] < CLOSE * times[chosen]]:
+                    self._best[kind][place] = name
+                    taken = step(rows)
+                    if taken < BETTER * fastest:
+                        log.debug("%d rows: %s by %s takes %.3f ms, not %.3f", rows, kind, name, taken, fastest)
+                        fastest, chosen = taken, name
+                self._best[kind][place] = chosen
+
+    def save(self) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = self._file.with_suffix(".partial")
+        unfinished.write_text(json.dumps(self._best, indent=1))
+        unfinished.replace(self._file)
+
+
+def milliseconds(way: Way, layers: Sequence[int]) -> float:
+    """Of one pass over the layers, recorded so that launching costs nothing; the best of several."""
+
+    def run() -> None:
+        for layer in layers:
+            way(layer)
+
+    run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    times = []
+    for _ in range(REPEATS):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end))
+    return min(times)
