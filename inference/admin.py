@@ -6,6 +6,7 @@ from django.urls import path
 from django.views.decorators.cache import never_cache
 from unfold.admin import ModelAdmin
 
+from inference.batches import admin as batches_admin  # noqa: F401  (registers its models)
 from inference.models import ApiKey, Engine
 from inference.pages.engines import render_snapshot
 

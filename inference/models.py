@@ -10,6 +10,8 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
+from inference.batches.models import BatchJob, BatchLine, StoredFile  # noqa: F401  (tables of this app)
+
 SECRET_BYTES = 32  # 256 random bits: too many to guess, so a fast hash protects them well enough
 SHOWN_CHARACTERS = 11
 LAST_USED_RESOLUTION = timedelta(minutes=1)  # a write per request would be the costliest part of one

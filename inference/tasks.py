@@ -5,6 +5,7 @@ import logging
 from celery import shared_task
 from django.core.management import call_command
 
+from inference.batches import tasks as batch_tasks  # noqa: F401  (so that workers know them)
 from inference.models import ApiKey
 
 log = logging.getLogger(__name__)

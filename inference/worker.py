@@ -7,18 +7,30 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
-from inference.bus.messages import EngineStatus, Generate
+from inference.bus.messages import EngineStatus, Generate, RowOutput
 from inference.bus.server import EngineBus
 from inference.engine.backend import Backend
 from inference.engine.engine import Engine
+from inference.engine.grammar import Grammars
+from inference.engine.state_cache import StateCache
+from inference.grammars import GrammarCompiler
+from inference.text.tokenizer import get_tokenizer
 
 log = logging.getLogger(__name__)
 
 IDLE_SECONDS = 0.5  # how long an idle loop sleeps before it looks at deadlines and signals
 EXPIRE_SECONDS = 0.5
+STALL_SECONDS = 0.001
 DRAIN_SECONDS = 20.0  # how long running rows may go on after SIGTERM before another engine gets them
+# Before it changes models, an engine serves what is queued: until nothing has come for as long as a web
+# process may still believe it ready, but no longer than SWITCH_SECONDS.
+QUIET_SECONDS = 2.0
+UNLOADED = "the model was unloaded"
+SWITCH_SECONDS = 120.0
+CHECKPOINT_SUFFIXES = (".pth", ".safetensors")
 DEFAULT_STEP_TOKENS = {"cpu": 256, "cuda": 4096}
 
 
@@ -38,6 +50,8 @@ class Worker:
         )
         self._rates = _Rates()
         self._stop = threading.Event()
+        self._snapshot_seconds = 60.0
+        self._swept = time.monotonic()
 
     def stop(self, *_signal: object) -> None:
         self._stop.set()
@@ -45,31 +59,49 @@ class Worker:
     def set_progress(self, share: float) -> None:
         self._state.progress = share
 
-    def use(self, backend: Backend, step_tokens: int) -> None:
-        """Run on this back end, with at most `step_tokens` tokens in a step."""
-        self.engine = Engine(backend, step_tokens=step_tokens)
+    def use(
+        self, backend: Backend, step_tokens: int, states: StateCache | None = None, *, snapshot_seconds: float = 60.0
+    ) -> None:
+        """Run on this back end, with at most `step_tokens` tokens in a step.
+
+        Every `snapshot_seconds`, what changed in `states` is handed to their durable store.
+        """
+        vocab = backend.model.vocab
+        grammars = Grammars(GrammarCompiler(lambda: get_tokenizer().table[:vocab]), vocab)
+        self.engine = Engine(backend, step_tokens=step_tokens, grammars=grammars, states=states)
+        self._snapshot_seconds = snapshot_seconds
         state = self._state
+        state.step_tokens = step_tokens
         state.model, state.backend, state.device, state.slots = (
             backend.model,
             backend.name,
             backend.device,
-            backend.slots,
+            self.engine.slots,
         )
         _log_model(state)
 
-    def run(self) -> None:
-        """Serve until told to stop, then drain."""
+    def offer(self, available: Iterable[str], failed: str = "") -> None:
+        """Say which models could be served instead, and which of them could not be loaded."""
+        self._state.available, self._state.failed_model = sorted(available), failed
+
+    def run(self) -> str:
+        """Serve until told to stop, or to load another of the models on offer, whose id is returned; then drain."""
         assert self.engine is not None and self._state.model is not None, "load() comes first"
         self.bus.start()
         self.bus.serve(self._state.model.id)
         self._state.state = "ready"
         expired = 0.0
-        while not self._stop.is_set():
+        while not self._stop.is_set() and self.bus.wanted_model not in self._state.available:
             self._turn(self.engine)
             if time.monotonic() - expired > EXPIRE_SECONDS:
                 expired = time.monotonic()
                 self.bus.publish(self.engine.expire(time.time()))
-        self._drain(self.engine)
+        if not self._stop.is_set():
+            self._serve_out(self.engine)
+        if self._stop.is_set():
+            self._drain(self.engine)
+            return ""
+        return self.bus.wanted_model
 
     def status(self) -> EngineStatus:
         status, engine = self._state, self.engine
@@ -87,6 +119,11 @@ class Worker:
                 status.prompt_tokens_per_second,
                 status.generated_tokens_per_second,
             ) = self._rates.update(counters.steps, counters.prompt_tokens, counters.generated_tokens)
+            if states := engine.states:
+                status.device_states, status.host_states = states.device_names(), states.host_names()
+                status.cached_tokens = states.counters.cached_tokens
+                status.state_hits = states.counters.device_hits + states.counters.host_hits
+                status.state_loads = states.counters.loads
         return status
 
     # -- the loop -------------------------------------------------------------------------------
@@ -102,10 +139,22 @@ class Worker:
             else:
                 self.bus.bury(key)
         self.bus.set_capacity(engine.capacity)
+        if engine.states:
+            engine.states.forget(self.bus.forgotten())
+            self._write_behind(engine.states)
         if engine.has_work:
             self._step(engine)
         else:
             self.bus.wait(IDLE_SECONDS)
+        if engine.stalled:  # all rows wait for a state or a grammar
+            self.bus.wait(STALL_SECONDS)
+
+    def _write_behind(self, states: StateCache) -> None:
+        """One state a turn of the loop, so that the rows that run hardly notice."""
+        if time.monotonic() - self._swept > self._snapshot_seconds:
+            self._swept = time.monotonic()
+            states.begin_sweep()
+        states.sweep_one()
 
     def _step(self, engine: Engine) -> None:
         try:
@@ -118,6 +167,25 @@ class Worker:
             self.bus.stop()
             raise
         self.bus.publish(outputs)
+
+    def _serve_out(self, engine: Engine) -> None:
+        """Serve what is queued for this model. What is left after SWITCH_SECONDS fails: the model will be gone."""
+        self._state.state = "draining"
+        log.info("changing to model %s once the queue is empty", self.bus.wanted_model)
+        busy = begun = time.monotonic()
+        while not self._stop.is_set() and time.monotonic() < min(busy + QUIET_SECONDS, begun + SWITCH_SECONDS):
+            self._turn(engine)
+            if engine.has_work:
+                busy = time.monotonic()
+        if self._stop.is_set():
+            return
+        self.bus.set_capacity(0)
+        late = [
+            (request.web, RowOutput(request.row, len(request.generated), finish="error", error=UNLOADED))
+            for request in self.bus.arrivals()
+        ]
+        self.bus.publish(engine.abort("error", UNLOADED) + late)
+        self.bus.stop()
 
     def _drain(self, engine: Engine) -> None:
         self._state.state = "draining"
@@ -161,8 +229,11 @@ def _log_model(state: EngineStatus) -> None:
         log.warning("model %s has random weights: its text means nothing", model.id)
 
 
-def main() -> None:
-    """Run one engine process by the settings. Exits with 1 and one line when the model cannot be loaded."""
+def main(checkpoint: Path, fallback: Path | None = None) -> None:
+    """Run one engine process by the settings, and become the one for the next model when told to load it.
+
+    `fallback` is served if `checkpoint` cannot be. Exits with 1 and one line when no model can be loaded.
+    """
     from django.conf import settings
 
     # Importing torch takes seconds, in which the heartbeat could already say "loading".
@@ -174,19 +245,46 @@ def main() -> None:
     worker.bus.start()
     from inference.engine.backends import create_backend
     from inference.engine.weights import CheckpointError
+    from sessions.levels import Levels
 
-    try:
-        backend = create_backend(
+    def load(path: Path) -> Backend:
+        return create_backend(
             name=config.engine_backend,
-            checkpoint=Path(config.model),
-            slots=config.engine_slots,
+            checkpoint=path,
+            slots=config.engine_slots and config.engine_slots + config.state_l1_slots,
             device=config.engine_device,
             dtype=config.engine_dtype,
             progress=worker.set_progress,
         )
+
+    failed = ""
+    try:
+        try:
+            backend = load(checkpoint)
+        except (CheckpointError, ValueError, RuntimeError) as error:  # RuntimeError: it needs too much memory
+            if fallback is None:
+                raise
+            log.error("cannot load %s, going back to %s: %s", checkpoint.stem, fallback.stem, error)
+            checkpoint, failed = fallback, checkpoint.stem
+            backend = load(checkpoint)
     except (CheckpointError, ValueError) as error:
         log.error("cannot load the model: %s", error)
         worker.bus.stop()
         raise SystemExit(1) from error
-    worker.use(backend, config.engine_step_tokens or DEFAULT_STEP_TOKENS.get(backend.device.split(":")[0], 256))
-    worker.run()
+    checkpoints = find_checkpoints(checkpoint)
+    worker.offer(checkpoints, failed)
+    step_tokens = config.engine_step_tokens or DEFAULT_STEP_TOKENS.get(backend.device.split(":")[0], 256)
+    levels = Levels(backend, config)
+    worker.use(backend, step_tokens, levels.cache, snapshot_seconds=config.snapshot_seconds)
+    wanted = worker.run()
+    levels.close()
+    if wanted:
+        # A new program in this process has all the memory again, whatever this one still holds on to.
+        options = ["--model", str(checkpoints[wanted]), "--fallback", str(checkpoint)]
+        os.execv(sys.executable, [sys.executable, sys.argv[0], "engine", *options])  # noqa: S606
+
+
+def find_checkpoints(path: Path) -> dict[str, Path]:
+    """The checkpoints in the folder of `path`, by the id that each would have as a model."""
+    beside = sorted(file for file in path.parent.iterdir() if file.suffix in CHECKPOINT_SUFFIXES and file.is_file())
+    return {file.stem: file for file in beside} | {path.stem: path}

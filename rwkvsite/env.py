@@ -61,6 +61,15 @@ class Env:
     max_new_tokens: int = variable(65_536, least=1)
     max_body_bytes: int = variable(32 * 2**20, least=1024)
 
+    state_l1_slots: int = variable(16, least=0)  # session states on the device, beside the running rows
+    state_l2_entries: int = variable(32, least=0)  # in the host's memory
+    state_l2_bytes: int = variable(2 * 2**30, least=0)
+    prefix_cache_bytes: int = variable(512 * 2**20, least=0)  # 0: no prefix cache
+    snapshot_seconds: float = variable(60.0, least=0.1)  # how long a session's state may be in memory alone
+    session_busy: str = variable("wait", choices=("wait", "refuse"))  # what a second turn of a session does
+    session_wait_seconds: float = variable(60.0, least=0)
+    session_ttl_days: float = variable(30.0, least=0)  # 0: sessions are kept for ever
+
     @property
     def own_redis(self) -> bool:
         """True when no REDIS_URL was given, so that `serve` starts a server of its own."""

@@ -196,6 +196,11 @@ UNFOLD = {
                 "title": "Service",
                 "items": [
                     {"title": "Engines", "icon": "memory", "link": reverse_lazy("admin:inference_engine_changelist")},
+                    {
+                        "title": "Sessions",
+                        "icon": "forum",
+                        "link": reverse_lazy("admin:rwkv_sessions_session_changelist"),
+                    },
                     {"title": "API keys", "icon": "key", "link": reverse_lazy("admin:inference_apikey_changelist")},
                     {
                         "title": "Schedule",

@@ -17,3 +17,5 @@ atexit.register(shutil.rmtree, os.environ["VAR_DIR"], ignore_errors=True)
 from rwkvsite.settings import *  # noqa: E402, F403
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # logins in tests need no slow hash
+# A file, as in production: a SQLite database in memory has table locks that do not wait.
+DATABASES["default"]["TEST"] = {"NAME": RWKV.var_dir / "test.sqlite3"}  # noqa: F405

@@ -20,7 +20,8 @@ from rest_framework.views import APIView
 from inference.api import errors
 from inference.api.auth import Admitted, KeyAuthentication
 from inference.api.cors import add_cors_headers
-from inference.api.generation import Generation
+from inference.api.generation import Generation, caller
+from inference.api.metrics import count_request
 from inference.api.schemas import Payload
 from inference.api.sse import EventStream, guard_stream
 from inference.api.throttles import KeyRateThrottle, Place, take_place
@@ -49,6 +50,7 @@ class ApiView(APIView):
         try:
             try:
                 await sync_to_async(self.admit)(request)
+                caller.set(request.user.name if request.user else "")
                 handler = getattr(self, request.method.lower(), self.http_method_not_allowed)
                 response = await handler(request, *args, **kwargs)
             except Exception as exc:
@@ -57,6 +59,7 @@ class ApiView(APIView):
             if self.place:
                 self.place.release()
         add_cors_headers(request._request, response)
+        count_request(request._request, response)
         return response
 
     def admit(self, request: Request) -> None:
@@ -65,7 +68,7 @@ class ApiView(APIView):
             request.payload = Payload(b"")
             if request.method == "OPTIONS":
                 return
-            request.payload = Payload(read_body(request._request))
+            request.payload = self.read_payload(request)
             self.native_errors = self.answers_natively(request.payload)
             self.perform_authentication(request)
             self.check_permissions(request)
@@ -73,6 +76,10 @@ class ApiView(APIView):
             self.place = take_place(request.user)
         finally:
             close_connections()
+
+    def read_payload(self, request: Request) -> Payload:
+        """The JSON body. A view that reads its body in another form, or later, overrides this."""
+        return Payload(read_body(request._request))
 
     def answers_natively(self, payload: Payload) -> bool:
         """Which form errors take, where the body decides it."""

@@ -7,44 +7,38 @@ alone is the native batch of raw prompts.
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 from django.http.response import HttpResponseBase
-from msgspec import Meta
+from msgspec import UNSET
 from rest_framework.request import Request
 
 from inference.api.base import ApiView
+from inference.api.chat_request import Chat, ChatFields, ToolUse
+from inference.api.chat_sessions import SessionFields, start_chat
 from inference.api.errors import InvalidRequest
-from inference.api.generation import Choice, Delta, Generation, GenerationRequest, Row, start
-from inference.api.limits import check_rows, encode_prompts, new_tokens
+from inference.api.generation import Choice, Delta, Generation
 from inference.api.logprobs import chat_logprobs
+from inference.api.message_parts import MessageParser
 from inference.api.model_list import find_model
 from inference.api.native import BatchBody, answer_batch
 from inference.api.openapi import operation
-from inference.api.prompts import Message, render_chat, think_style
-from inference.api.replies import BatchCompletion, ChatChoice, ChatCompletion, ChatMessage
+from inference.api.prompts import Message
+from inference.api.replies import BatchCompletion, ChatChoice, ChatCompletion, ChatLogprobs, ChatMessage
 from inference.api.responses import json_response
-from inference.api.sampling import CHAT, build_sampling, collect_stops
-from inference.api.schemas import MAX_TOP_LOGPROBS, OpenAIFields, Payload, StreamOptions
+from inference.api.schemas import Payload, StreamOptions
 from inference.api.sse import ChunkFrames, json_bytes
-from inference.api.usage import count_usage
+from inference.api.tools import NamedTool, ToolChoice, Tools, chosen_tools
 from inference.bus.messages import ModelInfo
 
 
-class ChatBody(OpenAIFields, kw_only=True):
+class ChatBody(SessionFields, kw_only=True):
     messages: list[Message] | None = None
     contents: list[str] | None = None
-    system: str | None = None
-    enable_think: bool | None = None
-    think: bool | None = None
-    think_type: str | None = None
-    force_reasoning: bool | None = None
-    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
-    logprobs: bool | None = None
-    top_logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
-    tools: list[Any] | None = None
+    tools: Tools | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
     functions: list[Any] | None = None
-    response_format: dict[str, Any] | None = None
 
 
 CHAT_STATUSES = (400, 401, 404, 413, 429, 503)
@@ -64,13 +58,13 @@ class OpenAIChatView(ApiView):
 
     async def answer_chat(self, payload: Payload) -> HttpResponseBase:
         body = payload.read(ChatBody)
-        _check(body)
-        chat = Chat(body, await find_model(body.model), self.request_id)
-        generation = await start(chat.request)
+        model = await find_model(body.model)
+        chat, generation = await start_chat(self, body, _messages(body), model, _tool_use(body))
+        answer = ChatAnswer(chat, body, model)
         if body.stream:
-            return await self.stream(generation, chat.frames(generation))
+            return await self.stream(generation, answer.frames(generation))
         async with generation:
-            return json_response(chat.reply(generation, await generation.collect()))
+            return json_response(answer.reply(generation, await generation.collect()))
 
 
 class ChatView(OpenAIChatView):
@@ -91,69 +85,87 @@ class ChatView(OpenAIChatView):
         return await self.answer_chat(request.payload)
 
 
-class Chat:
-    """One request: its rows on the way in, and its reply or frames on the way out."""
+class ChatAnswer:
+    """The way out of one request: its reply or its frames."""
 
-    def __init__(self, body: ChatBody, model: ModelInfo, request_id: str) -> None:
+    def __init__(self, chat: Chat, body: ChatFields, model: ModelInfo) -> None:
+        self.chat = chat
         self.body = body
+        self.parsers = chat.parsers()
         self.fixed = {
             "id": f"chatcmpl-{uuid.uuid4().hex[:24]}",
             "created": int(time.time()),
             "model": model.id,
             "system_fingerprint": f"fp_{model.fingerprint[:16]}",
         }
-        self.n = body.n or 1
-        check_rows(self.n, "n")
-        prompt = render_chat(
-            body.messages or [],
-            system=body.system,
-            appended_user=body.contents[0] if body.contents else None,
-            style=think_style(body.think_type, body.think, body.enable_think),
-            force_reasoning=bool(body.force_reasoning),
-        )
-        (ids,) = encode_prompts([prompt.text], "messages")
-        stops = collect_stops(body, CHAT)
-        self.request = GenerationRequest(
-            rows=[Row(prompt=ids, sampling=build_sampling(body, CHAT, i, prompt.bans)) for i in range(self.n)],
-            model=model.id,
-            endpoint="chat.completions",
-            request_id=request_id,
-            max_tokens=new_tokens(body, CHAT),
-            stop_ids=stops.ids,
-            stop_strings=stops.texts,
-            include_stop=bool(body.include_stop_str_in_output),
-            logprobs=(body.top_logprobs or 0) if body.logprobs else -1,
-            chunk_size=body.chunk_size,
-        )
 
     def reply(self, generation: Generation, rows: Sequence[Choice]) -> ChatCompletion:
         choices = [
-            ChatChoice(
-                row.index, ChatMessage(content=row.text), self._logprobs(row), row.finish_reason, row.stop_reason
-            )
+            ChatChoice(row.index, self._message(row), self._logprobs(row), self._finish_reason(row), row.stop_reason)
             for row in rows
         ]
-        return ChatCompletion(**self.fixed, choices=choices, usage=count_usage(generation, self.n))
+        return ChatCompletion(**self.fixed, choices=choices, usage=self.chat.usage(generation, self.parsers))
 
     async def frames(self, generation: Generation) -> AsyncIterator[bytes]:
         options = self.body.stream_options or StreamOptions()
         frames = ChunkFrames(object_name="chat.completion.chunk", with_usage=bool(options.include_usage), **self.fixed)
-        running = count_usage if options.continuous_usage_stats else _no_usage
         role = b'{"role":"assistant","content":""}'
-        for index in range(self.n):
-            yield frames.frame(_choice(index, role), running(generation, self.n))
+        usage = self.chat.usage(generation, self.parsers) if options.continuous_usage_stats else None
+        for index in range(len(self.chat.request.rows)):
+            yield frames.frame(_choice(index, role), usage)
         async for deltas in generation.deltas():
+            usage = self.chat.usage(generation, self.parsers) if options.continuous_usage_stats else None
             for delta in deltas:
-                if delta.text or delta.tokens:
-                    content = b'{"content":' + json_bytes(delta.text) + b"}"
-                    choice = _choice(delta.index, content, json_bytes(self._logprobs(delta)))
-                    yield frames.frame(choice, running(generation, self.n))
+                for choice in self._parsed(delta) if self.parsers else self._plain(delta):
+                    yield frames.frame(choice, usage)
                 if delta.finish_reason:
-                    yield frames.frame(_last_choice(delta), running(generation, self.n))
+                    yield frames.frame(self._last_choice(delta), usage)
         if options.include_usage:
-            yield frames.frame(b"", count_usage(generation, self.n))
+            yield frames.frame(b"", self.chat.usage(generation, self.parsers))
 
-    def _logprobs(self, part: Delta | Choice):
+    def _message(self, row: Choice) -> ChatMessage:
+        if not self.parsers:
+            return ChatMessage(content=row.text)
+        parser = self.parsers[row.index]
+        parts = parser.push(row.text, row.tokens)
+        parts += parser.finish()
+        return ChatMessage(
+            content=parts.content or (None if parts.calls else ""),
+            reasoning_content=parts.reasoning if self.chat.shows_reasoning else UNSET,
+            tool_calls=parts.calls or UNSET,
+        )
+
+    def _plain(self, delta: Delta) -> list[bytes]:
+        if not delta.text and not delta.tokens:
+            return []
+        content = b'{"content":' + json_bytes(delta.text) + b"}"
+        return [_choice(delta.index, content, json_bytes(self._logprobs(delta)))]
+
+    def _parsed(self, delta: Delta) -> list[bytes]:
+        """One choice for each part that the delta has news of; the first one carries the logprobs."""
+        assert self.parsers is not None
+        parser: MessageParser = self.parsers[delta.index]
+        parts = parser.push(delta.text, delta.tokens)
+        if delta.finish_reason:
+            parts += parser.finish()
+        deltas = parser.deltas(parts)
+        if self.body.logprobs and delta.tokens and not deltas:
+            deltas = [{"content": ""}]
+        logprobs = [json_bytes(self._logprobs(delta))] + [b"null"] * len(deltas)
+        return [_choice(delta.index, json_bytes(one), entry) for one, entry in zip(deltas, logprobs, strict=False)]
+
+    def _last_choice(self, delta: Delta) -> bytes:
+        return b'{"index":%d,"delta":{},"logprobs":null,"finish_reason":%b,"stop_reason":%b}' % (
+            delta.index,
+            json_bytes(self._finish_reason(delta)),
+            json_bytes(delta.stop_reason),
+        )
+
+    def _finish_reason(self, part: Delta | Choice) -> Any:
+        called = part.finish_reason == "stop" and self.parsers and self.parsers[part.index].calls
+        return "tool_calls" if called else part.finish_reason
+
+    def _logprobs(self, part: Delta | Choice) -> ChatLogprobs | None:
         return chat_logprobs(part.tokens, part.logprobs or []) if self.body.logprobs else None
 
 
@@ -161,30 +173,19 @@ def _choice(index: int, delta: bytes, logprobs: bytes = b"null") -> bytes:
     return b'{"index":%d,"delta":%b,"logprobs":%b,"finish_reason":null}' % (index, delta, logprobs)
 
 
-def _last_choice(delta: Delta) -> bytes:
-    return b'{"index":%d,"delta":{},"logprobs":null,"finish_reason":%b,"stop_reason":%b}' % (
-        delta.index,
-        json_bytes(delta.finish_reason),
-        json_bytes(delta.stop_reason),
-    )
-
-
-def _no_usage(generation: Generation, rows_per_prompt: int) -> None:
-    return None
-
-
-def _check(body: ChatBody) -> None:
-    """Normalise the two names of the token limit, and refuse what cannot be served."""
-    if body.max_completion_tokens is not None:
-        body.max_tokens = body.max_completion_tokens
-    if not body.messages and not body.contents:
+def _messages(body: ChatBody) -> list[Message]:
+    """The conversation; the first of `contents` is the user's last turn. Raises InvalidRequest."""
+    messages = [*(body.messages or []), *[Message("user", text) for text in (body.contents or [])[:1]]]
+    if not messages:
         raise InvalidRequest("messages: expected at least one message", param="messages")
-    for name in ("tools", "functions"):
-        if getattr(body, name):
-            raise InvalidRequest(f"{name}: calling tools is not supported", param=name)
-    if body.response_format and body.response_format.get("type") != "text":
-        raise InvalidRequest('response_format: expected {"type": "text"}', param="response_format")
-    if body.top_logprobs and not body.logprobs:
-        raise InvalidRequest("top_logprobs: needs logprobs", param="top_logprobs")
-    if body.stream_options and not body.stream:
-        raise InvalidRequest("stream_options: needs stream", param="stream_options")
+    return messages
+
+
+def _tool_use(body: ChatBody) -> ToolUse:
+    """Raises InvalidRequest."""
+    if body.functions:
+        raise InvalidRequest("functions: not supported, use tools", param="functions")
+    tools = chosen_tools(body.tools, body.tool_choice)
+    named = isinstance(body.tool_choice, NamedTool)
+    several = body.parallel_tool_calls is not False and not named
+    return ToolUse(tools, required=named or body.tool_choice == "required", several=several)

@@ -11,30 +11,34 @@ from rest_framework.request import Request
 
 from inference.api.base import ApiView
 from inference.api.errors import InvalidRequest
+from inference.api.fim import fim_prompt
 from inference.api.generation import Choice, Delta, Generation, GenerationRequest, Row, start
 from inference.api.limits import check_prompt, check_rows, encode_prompts, new_tokens
 from inference.api.logprobs import CompletionLogprobsWriter
 from inference.api.model_list import find_model
 from inference.api.openapi import operation
+from inference.api.reasoning import Thinking
 from inference.api.replies import CompletionLogprobs, TextChoice, TextCompletion, Usage
 from inference.api.responses import json_response
 from inference.api.sampling import COMPLETION, build_sampling, collect_stops
-from inference.api.schemas import MAX_TOP_LOGPROBS, OpenAIFields, StreamOptions, TokenId
+from inference.api.schemas import MAX_TOP_LOGPROBS, StreamOptions, TokenId
 from inference.api.sse import ChunkFrames, json_bytes
+from inference.api.structured import StructuredFields, check_grammar, grammar_text, read_constraint
 from inference.api.usage import count_usage
-from inference.bus.messages import ModelInfo
+from inference.bus.messages import END_OF_TEXT, ModelInfo
 from inference.text.tokenizer import get_tokenizer
 
+Prompt = str | list[str | TokenId | list[TokenId]] | None
 PROMPT_FORMS = "a string, a list of strings, a list of token ids, or a list of those"
 
 
-class CompletionBody(OpenAIFields, kw_only=True):
-    prompt: str | list[str | TokenId | list[TokenId]] | None = None
+class CompletionBody(StructuredFields, kw_only=True):
+    prompt: Prompt = None
     max_tokens: Annotated[int, Meta(ge=0)] | None = None
     best_of: Annotated[int, Meta(ge=1)] | None = None
     echo: bool | None = None
     logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
-    suffix: str | None = None
+    suffix: str | None = None  # the text is to go between the prompt and this
 
 
 class CompletionView(ApiView):
@@ -49,7 +53,9 @@ class CompletionView(ApiView):
     async def post(self, request: Request) -> HttpResponseBase:
         body = request.payload.read(CompletionBody)
         _check(body)
-        completion = Completion(body, await find_model(body.model), self.request_id)
+        model = await find_model(body.model)
+        completion = Completion(body, model, self.request_id, await _grammar(body))
+        completion.request.offline = request.user.offline
         generation = await start(completion.request)
         if body.stream:
             return await self.stream(generation, completion.frames(generation))
@@ -60,7 +66,7 @@ class CompletionView(ApiView):
 class Completion:
     """One request: its rows on the way in, and its reply or frames on the way out."""
 
-    def __init__(self, body: CompletionBody, model: ModelInfo, request_id: str) -> None:
+    def __init__(self, body: CompletionBody, model: ModelInfo, request_id: str, grammar: str) -> None:
         self.body = body
         self.choices_per_prompt = body.n or 1
         self.rows_per_prompt = body.best_of or self.choices_per_prompt
@@ -70,7 +76,7 @@ class Completion:
             "model": model.id,
             "system_fingerprint": f"fp_{model.fingerprint[:16]}",
         }
-        prompts = read_prompts(body.prompt, model.vocab)
+        prompts = read_prompts(_around_the_gap(body.prompt, body.suffix), model.vocab)
         check_rows(len(prompts) * self.rows_per_prompt, "prompt")
         self.prompts = [prompt for prompt in prompts for _ in range(self.rows_per_prompt)]
         self.max_tokens = new_tokens(body, COMPLETION)
@@ -83,11 +89,12 @@ class Completion:
             endpoint="completions",
             request_id=request_id,
             max_tokens=max(self.max_tokens, 1),  # 0 asks for the prompt's own logprobs; the token is dropped
-            stop_ids=stops.ids,
+            stop_ids=sorted({*stops.ids, END_OF_TEXT}) if grammar else stops.ids,
             stop_strings=stops.texts,
             include_stop=bool(body.include_stop_str_in_output),
             logprobs=max(logprobs, 0) if ranked else logprobs,
             prompt_logprobs=logprobs if body.echo else -1,
+            grammar=grammar,
             chunk_size=body.chunk_size,
         )
 
@@ -142,7 +149,7 @@ class _ChoiceWriter:
         return text, self._logprobs.write(tokens, logprobs) if self._logprobs else None
 
 
-def read_prompts(prompt: str | list[str | int | list[int]] | None, vocab: int) -> list[list[int]]:
+def read_prompts(prompt: Prompt, vocab: int) -> list[list[int]]:
     """Token ids of every prompt. Raises InvalidRequest."""
     if prompt is None or prompt == []:
         raise InvalidRequest(f"prompt: expected {PROMPT_FORMS}", param="prompt")
@@ -160,10 +167,29 @@ def read_prompts(prompt: str | list[str | int | list[int]] | None, vocab: int) -
     return [check_prompt(ids, "prompt") for ids in prompt]
 
 
+def _around_the_gap(prompt: Prompt, suffix: str | None) -> Prompt:
+    """With a suffix, the prompts that ask for what comes between. Raises InvalidRequest."""
+    if not suffix or not prompt:
+        return prompt
+    texts = [prompt] if isinstance(prompt, str) else prompt
+    if not all(isinstance(text, str) for text in texts):
+        raise InvalidRequest("suffix: needs prompts that are text", param="suffix")
+    return [fim_prompt(text, suffix) for text in texts if isinstance(text, str)]
+
+
+async def _grammar(body: CompletionBody) -> str:
+    constraint = read_constraint(body)
+    if not constraint:
+        return ""
+    grammar = grammar_text(constraint.rule, Thinking.NONE)
+    await check_grammar(grammar, constraint.param)
+    return grammar
+
+
 def _check(body: CompletionBody) -> None:
     n = body.n or 1
-    if body.suffix:
-        raise InvalidRequest("suffix: inserting text is not supported", param="suffix")
+    if body.suffix and body.echo:
+        raise InvalidRequest("suffix: cannot be combined with echo", param="suffix")
     if body.max_tokens == 0 and not body.echo:
         raise InvalidRequest("max_tokens: expected an integer >= 1, or echo with 0", param="max_tokens")
     if body.best_of and body.best_of < n:

@@ -68,6 +68,12 @@ class MethodNotAllowed(InvalidRequest):
     status = 405
 
 
+class Conflict(InvalidRequest):
+    """Another request is at it, or has been."""
+
+    status = 409
+
+
 class TooLarge(InvalidRequest):
     status = 413
 

@@ -8,24 +8,29 @@ that goes away frees its slots.
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 from weakref import WeakKeyDictionary
 
 from django.conf import settings
 
 from inference.bus.client import BusClient, BusError, Call
-from inference.bus.messages import EngineStatus, Generate, ModelInfo, RowOutput, Sampling, TokenLogprobs
+from inference.bus.messages import EngineStatus, Generate, History, ModelInfo, RowOutput, Sampling, TokenLogprobs
+from inference.history import root
 from inference.text.stream import TextStream
 from inference.text.tokenizer import get_tokenizer
 
 # A process with few streams hands every token on as it comes; one with many gathers some per event,
-# since an event costs far more than a token.
+# since an event costs far more than a token: the more streams, the longer.
 BUSY_ROWS = 32
 GATHER_TOKENS = 8
-GATHER_SECONDS = 0.05
+GATHER_SECONDS_PER_ROW = 0.0004
+GATHER_SECONDS = 0.15  # the longest
 
 FinishReason = Literal["stop", "length"]
+
+caller: ContextVar[str] = ContextVar("caller", default="")  # the name of whom the current request is from
 
 
 class GenerationFailed(Exception):
@@ -38,6 +43,7 @@ class Row:
 
     prompt: list[int]
     sampling: Sampling
+    generated: list[int] = field(default_factory=list)  # handed on before a pause: go on behind these
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,9 +58,14 @@ class GenerationRequest:
     include_stop: bool = False
     logprobs: int = -1
     prompt_logprobs: int = -1
+    grammar: str = ""  # what the text of every row must follow, see `inference.grammars`
     chunk_size: int | None = None  # new tokens gathered per choice before they are handed on
     offline: bool = False
+    resumable: bool = True  # may be paused; else a pause stops it
     deadline: float = 0.0  # Unix seconds, 0: none
+    history: History | None = None  # what the one row continues
+    keep: bool = False  # the state at its end is wanted again
+    prefix_cache: bool = True  # begin at, and keep, states of the prompts' beginnings
 
 
 @dataclass(slots=True)
@@ -79,12 +90,21 @@ class Choice:
     stop_reason: str | int | None = None
 
 
+class TurnKeeper(Protocol):
+    """What is to see a generation's deltas before its consumer does, and to know when it is over."""
+
+    async def note(self, deltas: list[Delta]) -> None: ...
+
+    async def release(self) -> None: ...
+
+
 class Generation:
     """A running request. Use as an async context manager: leaving it cancels what still runs."""
 
-    def __init__(self, bus: BusClient, call: Call, request: GenerationRequest) -> None:
+    def __init__(self, bus: BusClient, call: Call, request: GenerationRequest, turn: TurnKeeper | None = None) -> None:
         rows = len(request.rows)
         self.request = request
+        self._turn = turn
         self.prompt_tokens = [len(row.prompt) for row in request.rows]
         self.completion_tokens = [0] * rows
         self.cached_tokens = [0] * rows
@@ -99,6 +119,8 @@ class Generation:
 
     async def __aexit__(self, *exc: object) -> None:
         self._bus.cancel(self._call)
+        if self._turn:
+            await self._turn.release()
 
     async def deltas(self) -> AsyncIterator[list[Delta]]:
         """Yield news of all choices, merged while the consumer was busy, until every choice ended.
@@ -106,14 +128,18 @@ class Generation:
         Raises GenerationFailed when the engine cannot go on.
         """
         while self._open:
-            busy = self.request.chunk_size is None and self._bus.active_rows > BUSY_ROWS
+            rows = self._bus.active_rows
+            busy = self.request.chunk_size is None and rows > BUSY_ROWS
             gather = GATHER_TOKENS * self._open if busy else 1
+            patience = min(rows * GATHER_SECONDS_PER_ROW, GATHER_SECONDS) if busy else 0.0
             try:
-                outputs = await self._call.take(gather, GATHER_SECONDS if busy else 0.0)
+                outputs = await self._call.take(gather, patience)
             except BusError as error:
                 raise GenerationFailed(str(error)) from error
             deltas = [delta for index, output in outputs if (delta := self._advance(index, output))]
             if deltas:
+                if self._turn:
+                    await self._turn.note(deltas)
                 yield _merged(deltas) if len(deltas) > 1 else deltas
 
     async def collect(self) -> list[Choice]:
@@ -154,12 +180,12 @@ class _ChoiceWriter:
     def __init__(self, index: int, request: GenerationRequest) -> None:
         self.index = index
         self.ended = False
-        self.shown_tokens = 0
         self._stream = TextStream(get_tokenizer(), request.stop_strings, request.include_stop)
         self._chunk_size = request.chunk_size or 1
         self._text = ""
-        self._handed_on = 0
-        self._tokens: list[int] = []  # received and not handed on
+        generated = request.rows[index].generated
+        self.shown_tokens = self._handed_on = self._stream.push(generated).tokens
+        self._tokens = generated[self._handed_on :]  # received and not handed on
         self._logprobs: list[TokenLogprobs] | None = [] if request.logprobs >= 0 else None
 
     def write(self, output: RowOutput) -> Delta | None:
@@ -171,6 +197,8 @@ class _ChoiceWriter:
         self.shown_tokens = piece.tokens
         if piece.stop is not None:
             return self._end("stop", piece.stop)
+        if output.finish == "paused":  # what is held back comes with the rest
+            return self._end("stop", None)
         if output.finish:
             self._text += self._stream.finish()
             self.shown_tokens = self._handed_on + len(self._tokens)
@@ -224,9 +252,12 @@ def bus() -> BusClient:
     return _clients[loop]
 
 
-async def start(request: GenerationRequest) -> Generation:
+async def start(request: GenerationRequest, turn: TurnKeeper | None = None) -> Generation:
     """Queue a request's rows. Raises NoEngine or QueueFull, in which case nothing was queued."""
     created = time.time()
+    history = request.history
+    if history is None and request.prefix_cache:
+        history = await _shared_root(request.model)
     rows = [
         Generate(
             web="",
@@ -238,15 +269,28 @@ async def start(request: GenerationRequest) -> Generation:
             stop_ids=request.stop_ids,
             logprobs=request.logprobs,
             prompt_logprobs=request.prompt_logprobs,
+            grammar=request.grammar,
             request_id=request.request_id,
             endpoint=request.endpoint,
+            generated=row.generated,
             created=created,
             deadline=request.deadline,
+            history=history,
+            keep=request.keep,
         )
         for row in request.rows
     ]
     client = bus()
-    return Generation(client, await client.submit(rows, offline=request.offline), request)
+    note = request if request.resumable else None
+    return Generation(client, await client.submit(rows, offline=request.offline, note=note), request, turn)
+
+
+async def _shared_root(model: str) -> History | None:
+    """What the prompts of one caller have in common: nothing is shared between callers."""
+    for engine in await live_engines():
+        if engine.model and engine.model.id == model:
+            return History(digest=root(engine.model.fingerprint, caller.get()))
+    return None
 
 
 async def live_engines() -> list[EngineStatus]:

@@ -54,14 +54,20 @@ def summarise_health(engines: list[EngineStatus]) -> Health:
 
 
 def summarise_stats(engines: list[EngineStatus]) -> Stats:
-    """Sums over the engines, and each engine's own heartbeat without its rows."""
+    """Sums over the engines, and each engine's own heartbeat without its rows and states."""
+    cached = sum(engine.cached_tokens for engine in engines)
+    prefilled = sum(engine.prompt_tokens for engine in engines)
     return Stats(
         running=sum(engine.running for engine in engines),
         waiting=sum(engine.waiting for engine in engines),
         slots=sum(engine.slots for engine in engines),
-        prompt_tokens=sum(engine.prompt_tokens for engine in engines),
+        prompt_tokens=prefilled,
         generated_tokens=sum(engine.generated_tokens for engine in engines),
         prompt_tokens_per_second=sum(engine.prompt_tokens_per_second for engine in engines),
         generated_tokens_per_second=sum(engine.generated_tokens_per_second for engine in engines),
-        engines=[msgspec.structs.replace(engine, rows=[]) for engine in engines],
+        cached_tokens=cached,
+        prefix_hit_rate=cached / max(cached + prefilled, 1),
+        state_hits=sum(engine.state_hits for engine in engines),
+        state_loads=sum(engine.state_loads for engine in engines),
+        engines=[msgspec.structs.replace(engine, rows=[], device_states=[], host_states=[]) for engine in engines],
     )

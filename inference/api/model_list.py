@@ -6,7 +6,7 @@ from rest_framework.request import Request
 
 from inference.api.base import ApiView
 from inference.api.errors import NotFound, Unavailable
-from inference.api.generation import live_models
+from inference.api.generation import live_engines, live_models
 from inference.api.openapi import operation
 from inference.api.replies import Model, ModelList
 from inference.api.responses import json_response
@@ -24,7 +24,14 @@ class ModelListView(ApiView):
         "List the loaded models", tag="models", replies=(ModelList,), statuses=(401, 503), operation_id="list_models"
     )
     async def get(self, request: Request) -> HttpResponse:
-        return json_response(ModelList(data=[describe(model) for model in await live_models()]))
+        models = await live_models()
+        return json_response(
+            ModelList(
+                data=[describe(model) for model in models],
+                loaded=models[0].id if models else None,
+                available=sorted({model for engine in await live_engines() for model in engine.available}),
+            )
+        )
 
 
 class ModelView(ApiView):

@@ -1,10 +1,13 @@
-"""The native batch: raw prompts in `contents`, one choice for each, errors as plain strings.
+"""The native batch: raw prompts, one choice for each, errors as plain strings.
 
-Written for reuse: a native route reads its body, makes its prompts, and calls `answer_batch`.
+Written for reuse: a native route reads its body, makes its prompts, and calls `answer_batch` with
+the `BatchRoute` that says what sets it apart.
 """
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from django.conf import settings
 from django.http.response import HttpResponseBase
@@ -14,16 +17,15 @@ from inference.api.errors import InvalidRequest
 from inference.api.generation import Choice, Generation, GenerationRequest, Row, start
 from inference.api.limits import encode_prompts, new_tokens
 from inference.api.model_list import find_model
+from inference.api.native_frames import batch_frames
 from inference.api.replies import BatchChoice, BatchCompletion, BatchMessage
 from inference.api.responses import json_response
 from inference.api.sampling import NATIVE, Defaults, build_sampling, collect_stops
 from inference.api.schemas import SamplingFields, StreamOptions
-from inference.api.sse import json_bytes, spaced_frame
 from inference.api.usage import count_usage
+from inference.bus.messages import END_OF_TEXT, ModelInfo, Sampling
 
-REPLY_ID = "rwkv7-batch"
-DEFAULT_LABEL = "rwkv7"  # `model` is a label here: echoed, never looked up
-DEFAULT_CHUNK = 4  # new tokens in a frame; clients compute speeds from it
+NATIVE_STATUSES = (400, 401, 413, 429, 503)
 
 
 class BatchBody(SamplingFields, kw_only=True):
@@ -31,46 +33,12 @@ class BatchBody(SamplingFields, kw_only=True):
     stream_options: StreamOptions | None = None
 
 
-async def answer_batch(view: ApiView, body: BatchBody, defaults: Defaults = NATIVE) -> HttpResponseBase:
-    """Continue every prompt of `contents`, as one reply or as a stream."""
-    prompts = body.contents or []
-    _check_size(len(prompts))
-    stops = collect_stops(body, defaults)
-    request = GenerationRequest(
-        rows=[
-            Row(prompt=ids, sampling=build_sampling(body, defaults, index))
-            for index, ids in enumerate(encode_prompts(prompts, "contents"))
-        ],
-        model=(await find_model(None)).id,
-        endpoint="batch.completions",
-        request_id=view.request_id,
-        max_tokens=new_tokens(body, defaults),
-        stop_ids=stops.ids,
-        stop_strings=stops.texts,
-        include_stop=bool(body.include_stop_str_in_output),
-        chunk_size=body.chunk_size or DEFAULT_CHUNK,
-    )
-    generation = await start(request)
-    if body.stream:
-        return await view.stream(generation, _frames(generation, body))
-    async with generation:
-        return json_response(_reply(generation, await generation.collect(), body))
-
-
-def _check_size(size: int) -> None:
-    limit = settings.RWKV.max_rows
-    if not size:
-        raise InvalidRequest("Empty prompts list", param="contents")
-    if size > limit:
-        sizes = {"request_bsz": size, "max_bsz": limit}
-        raise InvalidRequest(f"bsz overflow, Max bsz={limit}", param="contents", extra=sizes)
-
-
-def _reply(generation: Generation, choices: Sequence[Choice], body: BatchBody) -> BatchCompletion:
+def batch_reply(generation: Generation, choices: Sequence[Choice], label: str, route: "BatchRoute") -> BatchCompletion:
     return BatchCompletion(
-        id=REPLY_ID,
+        id=route.reply_id,
+        object=route.object,
         created=int(time.time()),
-        model=body.model or DEFAULT_LABEL,
+        model=label,
         choices=[
             BatchChoice(choice.index, BatchMessage(content=choice.text), choice.finish_reason) for choice in choices
         ],
@@ -78,32 +46,80 @@ def _reply(generation: Generation, choices: Sequence[Choice], body: BatchBody) -
     )
 
 
-async def _frames(generation: Generation, body: BatchBody) -> AsyncIterator[bytes]:
-    """Frames of several choices each, without the empty ones; then one that says how each choice ended."""
-    head = frame_head(generation.request.request_id, body.model or DEFAULT_LABEL)
-    ends: dict[int, str] = {}
-    async for deltas in generation.deltas():
-        texts = [_content(delta.index, delta.text) for delta in deltas if delta.text]
-        if texts:
-            yield spaced_frame(texts, head)
-        ends |= {delta.index: delta.finish_reason for delta in deltas if delta.finish_reason}
-    yield spaced_frame([_end(index, reason) for index, reason in sorted(ends.items())], head)
-    if body.stream_options and body.stream_options.include_usage:
-        usage = count_usage(generation)
-        yield spaced_frame([], head)[:-3] + b', "usage": ' + json_bytes(usage) + b"}\n\n"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRoute:
+    """What sets one native route apart from the others."""
+
+    endpoint: str  # its name in the engine's status
+    defaults: Defaults
+    reply_id: str = "rwkv7-batch"
+    object: str = "chat.completion"
+    label: str | None = "rwkv7"  # `model` of a reply to a body that names none; None: the loaded model's id
+    sampling: Callable[[SamplingFields, Defaults, int], Sampling] = build_sampling
+    frames: Callable[[Generation, str, bool], AsyncIterator[bytes]] = batch_frames
+    reply: Callable[[Generation, Sequence[Choice], str, "BatchRoute"], BatchCompletion] = batch_reply
 
 
-def frame_head(frame_id: str, label: str) -> bytes:
-    return b'"id": %b, "object": "chat.completion.chunk", "created": %d, "model": %b, ' % (
-        json_bytes(frame_id),
-        time.time(),
-        json_bytes(label),
+V1 = BatchRoute(endpoint="batch.completions", defaults=NATIVE)
+
+
+async def answer_batch(
+    view: ApiView,
+    body: BatchBody,
+    route: BatchRoute = V1,
+    prompts: Sequence[str] | None = None,
+    *,
+    pad_zero: bool = False,
+) -> HttpResponseBase:
+    """Continue every prompt, `contents` where none are given, as one reply or as a stream.
+
+    `pad_zero` puts the end of text in front of each, which the model knows as the start of a new one.
+    """
+    prompts = (body.contents or []) if prompts is None else prompts
+    check_size(len(prompts), "contents")
+    padding = [END_OF_TEXT] if pad_zero else []
+    model = await find_model(None)  # `model` is a label on these routes: echoed, never looked up
+    request = build_batch(view, body, route, model, [padding + ids for ids in encode_prompts(prompts, "contents")])
+    generation = await start(request)
+    return await send_batch(view, body, route, generation)
+
+
+def build_batch(
+    view: ApiView, body: BatchBody, route: BatchRoute, model: ModelInfo, prompts: Sequence[list[int]]
+) -> GenerationRequest:
+    """One row for each prompt. Raises InvalidRequest."""
+    stops = collect_stops(body, route.defaults)
+    return GenerationRequest(
+        rows=[
+            Row(prompt=ids, sampling=route.sampling(body, route.defaults, index)) for index, ids in enumerate(prompts)
+        ],
+        model=model.id,
+        endpoint=route.endpoint,
+        request_id=view.request_id,
+        max_tokens=new_tokens(body, route.defaults),
+        stop_ids=stops.ids,
+        stop_strings=stops.texts,
+        include_stop=bool(body.include_stop_str_in_output),
+        chunk_size=body.chunk_size or route.defaults.chunk_size,
+        offline=view.request.user.offline,
     )
 
 
-def _content(index: int, text: str) -> bytes:
-    return b'{"index": %d, "delta": {"content": %b}}' % (index, json_bytes(text))
+async def send_batch(view: ApiView, body: BatchBody, route: BatchRoute, generation: Generation) -> HttpResponseBase:
+    """A running batch as one reply, or as a stream."""
+    label = body.model or route.label or generation.request.model
+    if body.stream:
+        with_usage = bool(body.stream_options and body.stream_options.include_usage)
+        return await view.stream(generation, route.frames(generation, label, with_usage))
+    async with generation:
+        return json_response(route.reply(generation, await generation.collect(), label, route))
 
 
-def _end(index: int, reason: str) -> bytes:
-    return b'{"index": %d, "delta": {}, "finish_reason": %b}' % (index, json_bytes(reason))
+def check_size(size: int, param: str, empty: str = "Empty prompts list") -> None:
+    """Raises InvalidRequest for no prompt at all, and for more than one request may have."""
+    limit = settings.RWKV.max_rows
+    if not size:
+        raise InvalidRequest(empty, param=param)
+    if size > limit:
+        sizes: dict[str, Any] = {"request_bsz": size, "max_bsz": limit}
+        raise InvalidRequest(f"bsz overflow, Max bsz={limit}", param=param, extra=sizes)

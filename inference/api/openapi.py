@@ -36,15 +36,21 @@ def operation(
     replies: tuple[Any, ...] = (),
     statuses: tuple[int, ...] = (),
     streams: bool = False,
+    text: str | None = None,
     operation_id: str | None = None,
 ) -> Callable:
-    """Describe one endpoint: the types of its body and replies, and the error statuses it may answer."""
+    """Describe one endpoint: the types of its body and replies, and the error statuses it may answer.
+
+    `text` says what a reply that is no JSON holds.
+    """
     media: dict[Any, Any] = {}
     if replies:
         shapes = [json_schema(reply) for reply in replies]
         media[200, "application/json"] = shapes[0] if len(shapes) == 1 else {"anyOf": shapes}
     if streams:
         media[200, EVENT_STREAM] = {"type": "string", "description": "Server-sent events, the last one [DONE]."}
+    if text:
+        media[200, "text/plain"] = {"type": "string", "description": text}
     media |= {(status, "application/json"): json_schema(ErrorReply) for status in statuses}
     return extend_schema(
         operation_id=operation_id,

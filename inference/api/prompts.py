@@ -5,13 +5,15 @@ line between them, hence none inside a turn. The thinking tag behind the last `A
 open to make the model think, and closed to make it answer at once.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from inference.api.errors import InvalidRequest
+from inference.api.reasoning import Thinking
+from inference.api.tools import Tool, call_text, describe_tools, response_text
 
 SYSTEM_ROLES = ("system", "developer")
 TURN_NAMES = {"user": "User", "assistant": "Assistant"}
@@ -23,11 +25,25 @@ NO_THINKING = " <think>\n</think>\n"
 CLOSES_THINKING = [(position, token) for position in (1, 2) for token in (111, 754)]
 
 
+class EarlierFunction(msgspec.Struct):
+    name: str
+    arguments: str = "{}"
+
+
+class EarlierCall(msgspec.Struct):
+    function: EarlierFunction
+    id: str | None = None
+
+
 class Message(msgspec.Struct):
-    """`content` is a text, or a list of texts and `{"type": "text", "text": ...}` parts."""
+    """`content` is a text, or a list of texts and `{"type": "text", "text": ...}` parts.
+
+    A message of the role `tool` is the result of one of the `tool_calls` before it.
+    """
 
     role: str | None = None
     content: str | list[Any] | None = None
+    tool_calls: list[EarlierCall] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +51,7 @@ class ThinkStyle:
     """How a `think_type` changes a prompt: what follows `Assistant:`, and what the last user text ends with."""
 
     tail: str
+    thinking: Thinking = Thinking.BEGINNING  # what the tail leaves to the model
     user_suffix: str = ""
     forced: bool = True  # the model may not close the tag at once
 
@@ -46,21 +63,21 @@ class ChatPrompt:
 
 
 _FREE = ThinkStyle(THINKING)
-_FAST = ThinkStyle(" <think>\n</think", forced=False)
-_BRIEF = ThinkStyle(THINKING, " (think a bit)")
-_LONG = ThinkStyle(THINKING, " (think a lot)")
-_CHINESE = ThinkStyle(THINKING + ">嗯")
+_FAST = ThinkStyle(" <think>\n</think", Thinking.ENDING, forced=False)
+_BRIEF = ThinkStyle(THINKING, user_suffix=" (think a bit)")
+_LONG = ThinkStyle(THINKING, user_suffix=" (think a lot)")
+_CHINESE = ThinkStyle(THINKING + ">嗯", Thinking.BEGUN)
 THINK_STYLES = {
     "fast": _FAST,
     "free": _FREE,
     "preferChinese": _CHINESE,
     "prefer_chinese": _CHINESE,
-    "en": ThinkStyle(THINKING, " (think)"),
+    "en": ThinkStyle(THINKING, user_suffix=" (think)"),
     "enShort": _BRIEF,
     "en_short": _BRIEF,
     "enLong": _LONG,
     "en_long": _LONG,
-    "none": ThinkStyle("", forced=False),
+    "none": ThinkStyle("", Thinking.NONE, forced=False),
 }
 
 
@@ -72,7 +89,9 @@ def think_style(think_type: str | None, think: bool | None, enable_think: bool |
         return _FREE if think else _FAST
     if think_type is not None and enable_think is None:
         return _FAST
-    return ThinkStyle(THINKING if enable_think else NO_THINKING, forced=False)
+    if enable_think:
+        return ThinkStyle(THINKING, forced=False)
+    return ThinkStyle(NO_THINKING, Thinking.NONE, forced=False)
 
 
 def render_chat(
@@ -82,16 +101,26 @@ def render_chat(
     appended_user: str | None = None,
     style: ThinkStyle,
     force_reasoning: bool = False,
+    tools: Sequence[Tool] = (),
 ) -> ChatPrompt:
     """One prompt from a conversation. Raises InvalidRequest when no system or user text is in it."""
     system_texts = [clean(system or "")]
     turns: list[tuple[str, str]] = []
+    results: list[str] = []  # of tools: those in a row are one user turn
     for message in [*messages, Message("user", appended_user)]:
-        role, text = message.role or "user", clean(content_text(message.content))
+        role, text = message.role or "user", clean(message_text(message))
+        if role == "tool":
+            results.append(response_text(text))
+            continue
+        if results:
+            turns.append((TURN_NAMES["user"], "\n".join(results)))
+            results = []
         if role in SYSTEM_ROLES:
             system_texts.append(text)
         elif text and role in TURN_NAMES:
             turns.append((TURN_NAMES[role], text))
+    if tools:
+        system_texts.append(describe_tools(tools))
     system_text = "\n".join(text for text in system_texts if text)
     if not system_text and all(name != "User" for name, _ in turns):
         raise InvalidRequest("messages: expected some system or user text", param="messages")
@@ -107,6 +136,12 @@ def clean(text: str) -> str:
     """The text with lines stripped and empty lines dropped: a blank line would end the turn."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     return "\n".join(stripped for line in lines if (stripped := line.strip()))
+
+
+def message_text(message: Message) -> str:
+    """A message's text, and behind it the calls it made."""
+    calls = [call_text(call.function.name, call.function.arguments) for call in message.tool_calls or ()]
+    return "\n".join([content_text(message.content), *calls])
 
 
 def content_text(content: str | list[Any] | None) -> str:

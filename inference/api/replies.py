@@ -3,10 +3,12 @@
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from inference.bus.messages import EngineStatus
 
 FinishReason = Literal["stop", "length"]
+ChatFinishReason = Literal["stop", "length", "tool_calls"]
 
 
 class ErrorDetail(msgspec.Struct):
@@ -24,11 +26,16 @@ class CachedTokens(msgspec.Struct):
     cached_tokens: int
 
 
+class ReasoningTokens(msgspec.Struct):
+    reasoning_tokens: int
+
+
 class Usage(msgspec.Struct):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: CachedTokens
+    completion_tokens_details: ReasoningTokens | UnsetType = UNSET  # only of a chat that thinks
 
 
 class TopLogprob(msgspec.Struct):
@@ -50,17 +57,32 @@ class ChatLogprobs(msgspec.Struct):
     content: list[ChatTokenLogprob]
 
 
+class CalledFunction(msgspec.Struct):
+    name: str
+    arguments: str  # JSON
+
+
+class ToolCall(msgspec.Struct):
+    id: str
+    function: CalledFunction
+    type: Literal["function"] = "function"
+
+
 class ChatMessage(msgspec.Struct, kw_only=True):
+    """`content` is null beside `tool_calls` alone; `reasoning_content` is there when the chat thinks."""
+
     role: Literal["assistant"] = "assistant"
-    content: str
+    content: str | None
     refusal: str | None = None
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCall] | UnsetType = UNSET
 
 
 class ChatChoice(msgspec.Struct):
     index: int
     message: ChatMessage
     logprobs: ChatLogprobs | None
-    finish_reason: FinishReason
+    finish_reason: ChatFinishReason
     stop_reason: str | int | None
 
 
@@ -138,6 +160,8 @@ class Model(msgspec.Struct, kw_only=True):
 class ModelList(msgspec.Struct, kw_only=True):
     object: Literal["list"] = "list"
     data: list[Model]
+    loaded: str | None = None
+    available: list[str] = []  # ids that /v1/model/load takes
 
 
 class Health(msgspec.Struct):
@@ -154,6 +178,10 @@ class Stats(msgspec.Struct):
     generated_tokens: int
     prompt_tokens_per_second: float
     generated_tokens_per_second: float
+    cached_tokens: int  # tokens of prompts that the prefix cache spared
+    prefix_hit_rate: float  # their share of all prompts
+    state_hits: int  # turns whose session's state was in memory
+    state_loads: int  # turns whose session's state came from the database
     engines: list[EngineStatus]
 
 

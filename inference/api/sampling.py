@@ -2,8 +2,10 @@
 
 import hashlib
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
+
+import msgspec
 
 from inference.api.schemas import MAX_TOKEN_ID, SamplingFields
 from inference.bus.messages import END_OF_TEXT, Sampling
@@ -25,11 +27,22 @@ class Defaults:
     frequency: float = 0.0
     decay: float = 1.0
     stops: tuple[int | str, ...] = ()
+    chunk_size: int | None = None  # new tokens in a frame: native clients compute speeds from it
 
 
-NATIVE = Defaults(8192, top_k=50, top_p=0.6, presence=2.0, frequency=0.2, decay=0.996, stops=("\nUser:",))
-CHAT = Defaults(4096, top_k=20, top_p=0.6, presence=1.0, frequency=0.1, decay=0.996, stops=("\nUser:",))
+TURN_END = ("\nUser:",)
+OLD_STOPS = (0, 261, 24281)  # end of text, "\n\n", "User"
+
 COMPLETION = Defaults(16)
+CHAT = Defaults(4096, top_k=20, top_p=0.6, presence=1.0, frequency=0.1, decay=0.996, stops=TURN_END)
+# The native routes: V1, FIM and V3 as the Python server has them, V2 as its newer version, BATCH as the C++ server.
+NATIVE = Defaults(8192, top_k=50, top_p=0.6, presence=2.0, frequency=0.2, decay=0.996, stops=TURN_END, chunk_size=4)
+FIM = replace(NATIVE, stops=())
+V2 = Defaults(8192, top_k=500, top_p=0.5, presence=1.0, frequency=0.1, decay=0.99, stops=TURN_END, chunk_size=32)
+V3 = replace(NATIVE, chunk_size=32)
+BATCH = Defaults(8192, top_k=20, top_p=0.3, presence=2.0, frequency=0.2, decay=0.996, stops=OLD_STOPS, chunk_size=8)
+BIG_BATCH = Defaults(8192, stops=TURN_END, chunk_size=4)
+TRANSLATION = Defaults(2048, top_k=1, top_p=0.0)
 
 
 @dataclass(slots=True)
@@ -72,14 +85,11 @@ def build_sampling(
     are there to make sampling lively: they do not apply at temperature 0, which asks for the model's
     own best tokens.
     """
-    temperature = 1.0 if fields.temperature is None else fields.temperature
-    if temperature:
-        temperature = min(max(temperature, LOWEST_TEMPERATURE), HIGHEST_TEMPERATURE)
-    top_k, top_p = _given(fields.top_k, defaults.top_k), _given(fields.top_p, defaults.top_p)
+    temperature = usable_temperature(fields.temperature)
     common = {
         "temperature": temperature,
-        "top_k": top_k if 0 < top_k <= MAX_TOKEN_ID else 0,  # outside: no limit, as in the older servers
-        "top_p": top_p if 0 <= top_p <= 1 else 1.0,
+        "top_k": usable_top_k(_given(fields.top_k, defaults.top_k)),
+        "top_p": usable_top_p(_given(fields.top_p, defaults.top_p)),
         "min_p": _given(fields.min_p, 0.0),
         "repetition": _given(fields.repetition_penalty, 1.0),
         "seed": choice_seed(fields.seed, choice),
@@ -101,6 +111,40 @@ def build_sampling(
         decay=_given(fields.alpha_decay, defaults.decay),
         **common,
     )
+
+
+def build_gumbel(fields: SamplingFields, defaults: Defaults, choice: int) -> Sampling:
+    """How the big batch draws: from softmax(logits / T) by Gumbel noise, and greedily for T <= 0."""
+    temperature, seed = usable_temperature(fields.temperature), choice_seed(fields.seed, choice)
+    return Sampling(method="gumbel", temperature=temperature, seed=seed)
+
+
+def usable_temperature(given: float | None) -> float:
+    """Within the kernels' range; 0, which means greedy, for 0 and less; 1 where nothing is given."""
+    if given is None:
+        return 1.0
+    return min(max(given, LOWEST_TEMPERATURE), HIGHEST_TEMPERATURE) if given > 0 else 0.0
+
+
+def usable_top_k(given: int) -> int:
+    return given if 0 < given <= MAX_TOKEN_ID else 0  # outside: no limit, as in the older servers
+
+
+def usable_top_p(given: float) -> float:
+    return given if 0 <= given <= 1 else 1.0
+
+
+def change_sampling(sampling: Sampling, fields: SamplingFields) -> Sampling:
+    """`sampling` with the native fields that the body gives."""
+    given = {
+        "temperature": None if fields.temperature is None else usable_temperature(fields.temperature),
+        "top_k": None if fields.top_k is None else usable_top_k(fields.top_k),
+        "top_p": None if fields.top_p is None else usable_top_p(fields.top_p),
+        "presence": fields.alpha_presence,
+        "frequency": fields.alpha_frequency,
+        "decay": fields.alpha_decay,
+    }
+    return msgspec.structs.replace(sampling, **{name: value for name, value in given.items() if value is not None})
 
 
 def choice_seed(seed: int | None, choice: int) -> int:

@@ -46,7 +46,7 @@ async def guard_stream(
                 async for frame in frames:
                     yield frame
             except Exception as exc:
-                if not isinstance(exc, GenerationFailed):
+                if not isinstance(exc, GenerationFailed | ApiError):
                     log.exception("a stream failed")
                 yield error_frame(as_api_error(exc), native=native)
             yield DONE

@@ -5,12 +5,30 @@ from typing import Any
 from django.urls import URLPattern, path
 
 from inference.api.base import ApiView
+from inference.api.batch_completions import BatchCompletionsView
+from inference.api.batches import BatchCancelView, BatchListView, BatchView
+from inference.api.big_batch import BigBatchView, HealthzView
 from inference.api.chat import ChatView, OpenAIChatView
+from inference.api.chat_batch import ChatBatchView
 from inference.api.completions import CompletionView
+from inference.api.embeddings import EmbeddingsView
+from inference.api.files import FileContentView, FileListView, FileView
+from inference.api.fim import FimView
 from inference.api.health import HealthView, StatsView
 from inference.api.index import IndexView
 from inference.api.model_list import ModelListView, ModelView
+from inference.api.model_load import ModelLoadView
+from inference.api.multi_state import MultiStateChatView
 from inference.api.not_found import NotFoundView
+from inference.api.responses_api import ResponsesView, ResponseView
+from inference.api.server_control import PauseView, ResumeView, ServerStatusView, StopView
+from inference.api.state import StateChatView
+from inference.api.state_list import StateDeleteView, StateStatusView
+from inference.api.token_count import TokenCountView
+from inference.api.tokenize import DetokenizeView, TokenizerInfoView, TokenizeView
+from inference.api.translate import TranslateView
+from inference.api.versions import V2View, V3View
+from inference.api.vllm_ops import LoadView, MetricsView, PingView, VersionView
 
 
 def both(route: str, view: type[ApiView], **options: Any) -> list[URLPattern]:
@@ -29,5 +47,39 @@ urlpatterns = [
     *both("v1/completions", CompletionView),
     *both("v1/chat/completions", ChatView),
     *both("openai/v1/chat/completions", OpenAIChatView),
+    *both("v1/chat/completions/batch", ChatBatchView),
+    *both("v1/responses", ResponsesView),
+    *both("v1/responses/<slug:response_id>", ResponseView),
+    *both("v1/embeddings", EmbeddingsView),
+    *both("tokenize", TokenizeView),
+    *both("detokenize", DetokenizeView),
+    *both("tokenizer_info", TokenizerInfoView),
+    *both("version", VersionView),
+    *both("ping", PingView),
+    *both("load", LoadView),
+    *both("metrics", MetricsView),
+    *both("v1/files", FileListView),
+    *both("v1/files/<slug:key>", FileView),
+    *both("v1/files/<slug:key>/content", FileContentView),
+    *both("v1/batches", BatchListView),
+    *both("v1/batches/<slug:key>", BatchView),
+    *both("v1/batches/<slug:key>/cancel", BatchCancelView),
+    *both("v1/batch/completions", BatchCompletionsView),
+    *both("v2/chat/completions", V2View),
+    *both("v3/chat/completions", V3View),
+    *both("big_batch/completions", BigBatchView),
+    *both("healthz", HealthzView),
+    *both("FIM/v1/batch-FIM", FimView),
+    *both("translate/v1/batch-translate", TranslateView),
+    *both("v1/tokens/count", TokenCountView),
+    *both("v1/server/status", ServerStatusView),
+    *both("v1/server/stop", StopView),
+    *both("v1/server/pause", PauseView),
+    *both("v1/server/resume", ResumeView),
+    *both("v1/model/load", ModelLoadView),
+    *both("state/chat/completions", StateChatView),
+    *both("multi_state/chat/completions", MultiStateChatView),
+    *both("state/status", StateStatusView),
+    *both("state/delete", StateDeleteView),
     path("<path:route>", NotFoundView.as_view(schema=None)),
 ]

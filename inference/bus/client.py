@@ -15,7 +15,8 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from redis import asyncio as aioredis
@@ -23,12 +24,24 @@ from redis.backoff import ExponentialBackoff
 from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
-from inference.bus import keys
-from inference.bus.messages import Cancel, EngineStatus, Generate, RowOutput, StepReply
+from inference.bus import control, keys, paused
+from inference.bus.messages import (
+    Action,
+    Cancel,
+    EngineStatus,
+    Finish,
+    Generate,
+    LoadModel,
+    RowOutput,
+    RunningRequest,
+    StepReply,
+)
 from inference.bus.replies import entries_of
 from inference.bus.status import decode_statuses
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 ROWS_PER_SLICE = 128  # rows fanned out before other tasks of the event loop get a turn
 SILENCE_SECONDS = 3.0  # a row without news for this long has its stream entry looked up
@@ -57,12 +70,17 @@ class RowFailed(BusError):
 
 
 class Call:
-    """The rows of one request and their mailbox. Rows are numbered from 0 in the order submitted."""
+    """The rows of one request and their mailbox. Rows are numbered from 0 in the order submitted.
 
-    def __init__(self, requests: Sequence[Generate]) -> None:
+    `note` is what the submitter needs to resume the request after a pause; None: it cannot be resumed.
+    """
+
+    def __init__(self, requests: Sequence[Generate], note: Any = None) -> None:
         self.requests = list(requests)
+        self.note = note
         self.delivered = [len(request.generated) for request in requests]
         self.open = len(self.requests)
+        self.numbers: set[int] = set()  # under which its rows were submitted
         self._outputs: list[tuple[int, RowOutput]] = []
         self._tokens = 0
         self._urgent = False  # a first token, an end or an error is waiting: wake at once
@@ -154,8 +172,8 @@ class BusClient:
         self._background: set[asyncio.Task[None]] = set()
         self._engines: list[EngineStatus] = []
         self._engines_read = 0.0
-        self._engine_seen = time.monotonic()
-        self._closing = False
+        self._seen: dict[str, float] = {}  # model -> when an engine that may serve it was last alive
+        self.closing = False
 
     # -- for the endpoints ----------------------------------------------------------------------
 
@@ -166,24 +184,22 @@ class BusClient:
     async def engines(self) -> list[EngineStatus]:
         """The live engines, at most STATUS_SECONDS old. Raises NoEngine when Redis is away."""
         if time.monotonic() - self._engines_read > STATUS_SECONDS:
-            try:
-                await self._read_engines()
-            except RedisError as error:
-                raise NoEngine("the message bus is not reachable") from error
+            await _reached(self._read_engines())
         return self._engines
 
-    async def submit(self, requests: Sequence[Generate], *, offline: bool = False) -> Call:
+    async def submit(self, requests: Sequence[Generate], *, offline: bool = False, note: Any = None) -> Call:
         """Queue rows of one model. Raises NoEngine or QueueFull, in which case nothing was queued."""
         self._start()
         model = requests[0].model
         await self._require_engine(model)
+        self._seen[model] = time.monotonic()
         stream = keys.requests(model, offline=offline)
         try:
             if await self._untaken(stream) + len(requests) > self.max_queue:
                 raise QueueFull(f"the queue is full: {self.max_queue} rows are waiting")
         except RedisError as error:
             raise NoEngine("the message bus is not reachable") from error
-        call = Call(requests)
+        call = Call(requests, note)
         try:
             await self._send(stream, [_Row(call, index, stream) for index in range(len(requests))])
         except RedisError as error:
@@ -196,19 +212,53 @@ class BusClient:
 
     def cancel(self, call: Call, index: int | None = None) -> None:
         """Forget a call, or one row of it, and have the engine free its slots. Returns at once."""
-        rows = {
-            number: row
-            for number, row in self._rows.items()
-            if row.call is call and (index is None or row.index == index)
-        }
-        for number in rows:
-            del self._rows[number]
+        rows = self._withdraw(call, index)
         call.open = 0 if index is None else call.open - len(rows)
-        if rows:
-            self._spawn(self._send_cancel(rows))
+
+    def end(self, call: Call, finish: Finish) -> dict[int, list[int]]:
+        """End what still runs of a call as if the engine had. Returns those rows' tokens so far, by index."""
+        rows = self._withdraw(call)
+        for row in rows:
+            call.put(row.index, RowOutput(row.index, len(row.tokens), finish=finish))
+        return {row.index: row.tokens for row in rows}
+
+    def calls(self) -> list[Call]:
+        """The calls of which a row still runs."""
+        return list({id(row.call): row.call for row in self._rows.values()}.values())
+
+    async def give_order(self, action: Action, request_id: str = "") -> list[RunningRequest]:
+        """See `inference.bus.control`. Raises NoEngine when Redis is away."""
+        return await _reached(control.give_order(self._redis, action, request_id))
+
+    async def take_paused(self, request_id: str) -> paused.PausedRequest | None:
+        """Raises NoEngine when Redis is away."""
+        return await _reached(paused.take(self._redis, request_id))
+
+    async def keep_paused(self, about: RunningRequest, note: Any, generated: dict[int, list[int]]) -> None:
+        """Raises NoEngine when Redis is away."""
+        await _reached(paused.keep(self._redis, about, note, generated))
+
+    async def paused(self) -> list[RunningRequest]:
+        """Raises NoEngine when Redis is away."""
+        return await _reached(paused.summaries(self._redis))
+
+    async def load_model(self, engines: Sequence[str], model: str) -> None:
+        """Have the engines of these names change to another model. Raises NoEngine when Redis is away."""
+        message = msgspec.msgpack.encode(LoadModel(list(engines), model))
+        await _reached(self._redis.xadd(keys.CANCEL, {"load": message}, maxlen=keys.CANCEL_STREAM_LENGTH))
+
+    async def forget_states(self, names: Sequence[bytes]) -> None:
+        """Have every engine drop the states of these histories. Raises NoEngine when Redis is away."""
+        message = msgspec.msgpack.encode(names)
+        await _reached(self._redis.xadd(keys.CANCEL, {"forget": message}, maxlen=keys.CANCEL_STREAM_LENGTH))
+
+    @property
+    def redis(self) -> aioredis.Redis:
+        """The connection, for what else the web processes share."""
+        return self._redis
 
     async def close(self) -> None:
-        self._closing = True  # a cancellation can get lost inside redis-py's retries
+        self.closing = True  # a cancellation can get lost inside redis-py's retries
         tasks = [*self._tasks, *self._background]
         for task in tasks:
             task.cancel()
@@ -220,7 +270,8 @@ class BusClient:
 
     def _start(self) -> None:
         if not self._tasks:
-            self._tasks = [asyncio.create_task(self._read_replies()), asyncio.create_task(self._watch())]
+            work = (self._read_replies(), self._watch(), control.obey_orders(self, self._reader))
+            self._tasks = [asyncio.create_task(task) for task in work]
 
     async def _require_engine(self, model: str) -> None:
         engines = [engine for engine in await self.engines() if not engine.model or engine.model.id == model]
@@ -248,12 +299,24 @@ class BusClient:
             for row in part:
                 number = next(self._numbers)
                 self._rows[number] = row
+                row.call.numbers.add(number)
                 request = msgspec.structs.replace(
                     row.call.requests[row.index], web=self.web, row=number, generated=row.tokens
                 )
                 pipeline.xadd(stream, {"m": msgspec.msgpack.encode(request)})
             for row, entry in zip(part, await pipeline.execute(), strict=True):
                 row.entry = entry
+
+    def _withdraw(self, call: Call, index: int | None = None) -> list[_Row]:
+        """Take a call's rows, or one of them, back from the engine."""
+        rows = {
+            number: self._rows.pop(number)
+            for number in [*call.numbers]
+            if number in self._rows and index in (None, self._rows[number].index)
+        }
+        if rows:
+            self._spawn(self._send_cancel(rows))
+        return list(rows.values())
 
     async def _send_cancel(self, rows: dict[int, _Row]) -> None:
         pipeline = self._redis.pipeline(transaction=False)
@@ -295,7 +358,7 @@ class BusClient:
     async def _read_replies(self) -> None:
         decoder = msgspec.msgpack.Decoder(StepReply)
         stream, last = keys.replies(self.web), b"0"
-        while not self._closing:
+        while not self.closing:
             try:
                 answer = await self._reader.xread({stream: last}, count=50, block=1000)
             except (RedisError, OSError) as error:
@@ -336,7 +399,7 @@ class BusClient:
     # -- watching -------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        while not self._closing:
+        while not self.closing:
             await asyncio.sleep(keys.HEARTBEAT_SECONDS)
             try:
                 await self._beat()
@@ -344,8 +407,10 @@ class BusClient:
                 await self._look_up_silent_rows()
             except (RedisError, OSError) as error:
                 log.warning("watching the bus: %s", error)
-            if time.monotonic() - self._engine_seen > self.grace_seconds:
-                self._fail_all(NoEngine("the engine was lost and has not come back"))
+            late = time.monotonic() - self.grace_seconds
+            for model in [model for model, seen in self._seen.items() if seen < late]:
+                del self._seen[model]
+                self._fail_rows(model, NoEngine("the engine was lost and has not come back"))
 
     async def _beat(self) -> None:
         pipeline = self._redis.pipeline(transaction=False)
@@ -358,8 +423,9 @@ class BusClient:
         values = await self._redis.mget([keys.engine(name) for name in names]) if names else []
         self._engines = decode_statuses(values)
         self._engines_read = time.monotonic()
-        if self._engines:
-            self._engine_seen = self._engines_read
+        for model in self._seen:
+            if any(not engine.model or engine.model.id == model for engine in self._engines):
+                self._seen[model] = self._engines_read
 
     async def _look_up_silent_rows(self) -> None:
         now = time.monotonic()
@@ -380,7 +446,16 @@ class BusClient:
                 row.missing = True
         self._resubmit(gone, "their requests vanished from the queue")
 
-    def _fail_all(self, error: BusError) -> None:
-        rows, self._rows = self._rows, {}
-        for call in {id(row.call): row.call for row in rows.values()}.values():
-            call.fail(error)
+    def _fail_rows(self, model: str, error: BusError) -> None:
+        for call in self.calls():
+            if call.requests[0].model == model:
+                self._withdraw(call)
+                call.fail(error)
+
+
+async def _reached(work: Awaitable[T]) -> T:
+    """The result of talking to Redis. Raises NoEngine when it is away."""
+    try:
+        return await work
+    except RedisError as error:
+        raise NoEngine("the message bus is not reachable") from error

@@ -2,11 +2,16 @@
 
     rwkv:req:<model>           stream of interactive requests, read by the consumer group GROUP
     rwkv:req:<model>:offline   the same for work nobody waits for
-    rwkv:cancel                stream of cancellations, read by every engine
+    rwkv:cancel                stream of cancellations, models to load and states to forget, read by every engine
     rwkv:rep:<web>             stream of replies to one web process, one entry an engine step
     rwkv:web:<web>             heartbeat of a web process
     rwkv:engine:<engine>       heartbeat of an engine: an EngineStatus
     rwkv:engines               set of the engines' names
+    rwkv:lease:<owner>:<key>   who writes to a session now
+    rwkv:orders                channel of orders about running requests, heard by every web process
+    rwkv:answers:<order>       list of the answers to one order
+    rwkv:paused:<request>      a paused request
+    rwkv:paused                sorted set of the paused requests' ids, by the time they are forgotten
 
 The entry of a request stays in its stream until the request has ended. That is the invariant by
 which both sides notice a loss: a web process whose row is silent looks its entry up and submits the
@@ -16,6 +21,8 @@ row again if it is gone; an engine that finds entries of a dead one reports thei
 GROUP = "engines"
 CANCEL = "rwkv:cancel"
 ENGINES = "rwkv:engines"
+ORDERS = "rwkv:orders"
+PAUSED = "rwkv:paused"
 
 HEARTBEAT_SECONDS = 1.0
 ENGINE_TTL_SECONDS = 4  # an engine without a heartbeat for this long is dead
@@ -23,6 +30,8 @@ WEB_TTL_SECONDS = 10
 REPLY_STREAM_STEPS = 10_000  # replies a web process may lag behind
 REPLY_TTL_SECONDS = 120
 CANCEL_STREAM_LENGTH = 10_000
+ANSWER_TTL_SECONDS = 60
+PAUSED_TTL_SECONDS = 24 * 3600
 
 
 def requests(model: str, *, offline: bool = False) -> str:
@@ -37,5 +46,13 @@ def web(web: str) -> str:
     return f"rwkv:web:{web}"
 
 
+def lease(owner: str, session: str) -> str:
+    return f"rwkv:lease:{owner}:{session}"
+
+
 def engine(engine: str) -> str:
     return f"rwkv:engine:{engine}"
+
+
+def paused(request_id: str) -> str:
+    return f"rwkv:paused:{request_id}"

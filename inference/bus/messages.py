@@ -41,6 +41,16 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     min_tokens: int = 0  # stop ids cannot be drawn before this position
 
 
+class History(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What came before a prompt, by name (see `inference.history`): the log of a session up to one of its turns."""
+
+    digest: bytes  # with no tokens, the root: it says between which prompts states may be shared
+    tokens: int = 0
+    session: int = 0  # where the log is: the session's primary key, and the number of the last turn
+    turn: int = 0
+    stays: bool = False  # other histories will grow from it too
+
+
 class Generate(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One row of work: continue `prompt` by at most `max_tokens` tokens."""
 
@@ -50,9 +60,14 @@ class Generate(msgspec.Struct, kw_only=True, omit_defaults=True):
     prompt: list[int]
     max_tokens: int
     sampling: Sampling = Sampling()
-    stop_ids: list[int] = msgspec.field(default_factory=lambda: [END_OF_TEXT])  # an id that ends the row, and is not part of its output
+    stop_ids: list[int] = msgspec.field(
+        default_factory=lambda: [END_OF_TEXT]
+    )  # an id that ends the row, and is not part of its output
     logprobs: int = -1  # top logprobs wanted for each generated token; 0: the token's own; -1: none
     prompt_logprobs: int = -1  # the same for the prompt's tokens
+    grammar: str = ""  # what the text must follow, see `inference.grammars`; "": anything
+    history: History | None = None  # what comes before `prompt`; None: nothing, and nothing is cached
+    keep: bool = False  # the state at a regular end is wanted again, as the head of a longer history
     generated: list[int] = []  # already delivered before an engine was lost: resume behind these
     request_id: str = ""
     endpoint: str = ""
@@ -65,6 +80,36 @@ class Cancel(msgspec.Struct, array_like=True):
     rows: list[int]
 
 
+class LoadModel(msgspec.Struct, array_like=True):
+    """For the engines named: finish what is queued, then serve another checkpoint of the same folder."""
+
+    engines: list[str]
+    model: str
+
+
+Action = Literal["list", "stop", "pause"]
+
+
+class Order(msgspec.Struct, array_like=True):
+    """For every web process: what to do with its running request of that id, "" meaning all of them."""
+
+    action: Action
+    answers: str  # the list in Redis on which each process answers with a list of RunningRequest
+    request_id: str
+
+
+class RunningRequest(msgspec.Struct, kw_only=True):
+    """One request as its web process knows it. Token counts are sums over its rows."""
+
+    id: str
+    endpoint: str
+    model: str
+    created: float
+    prompt_tokens: int
+    generated_tokens: int
+    max_tokens: int
+
+
 class TokenLogprobs(msgspec.Struct, array_like=True):
     """Natural-log probabilities under the model's own distribution (no penalties, temperature 1)."""
 
@@ -72,9 +117,10 @@ class TokenLogprobs(msgspec.Struct, array_like=True):
     top: list[tuple[int, float]]  # (token id, logprob), best first; the token itself may be absent
 
 
-# Why a row ended. "stop": a stop id was drawn; "length": max_tokens; "lost": its engine died, so it
-# may be submitted again; "expired": its deadline passed; "error": see RowOutput.error.
-Finish = Literal["", "stop", "length", "cancelled", "lost", "expired", "error"]
+# Why a row ended. "stop": a stop id was drawn, or somebody stopped it; "length": max_tokens; "lost": its
+# engine died, so it may be submitted again; "expired": its deadline passed; "error": see
+# RowOutput.error; "paused": it may be resumed behind its last token.
+Finish = Literal["", "stop", "length", "cancelled", "lost", "expired", "error", "paused"]
 
 
 class RowOutput(msgspec.Struct, array_like=True):
@@ -138,6 +184,7 @@ class EngineStatus(msgspec.Struct, kw_only=True):
     device: str = ""
     progress: float = 0.0  # share of the checkpoint that is loaded
     slots: int = 0
+    step_tokens: int = 0  # most tokens of one step
     running: int = 0
     waiting: int = 0
     steps: int = 0
@@ -147,4 +194,11 @@ class EngineStatus(msgspec.Struct, kw_only=True):
     generated_tokens_per_second: float = 0.0
     step_ms: float = 0.0
     last_error: str = ""
+    available: list[str] = []  # ids of the checkpoints it could serve instead, its own among them
+    failed_model: str = ""  # the one that it was told to load and could not
+    device_states: list[bytes] = []  # names of the session heads in L1, see `inference.engine.state_cache`
+    host_states: list[bytes] = []  # in L2
+    cached_tokens: int = 0  # tokens of prompts that the prefix cache spared, since the engine started
+    state_hits: int = 0  # histories whose state was in L1 or L2
+    state_loads: int = 0  # histories that came from the database
     rows: list[RunningRow] = []

@@ -20,7 +20,7 @@ from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
 from inference.bus import keys
-from inference.bus.messages import Cancel, EngineStatus, Generate, RowOutput, StepReply
+from inference.bus.messages import Cancel, EngineStatus, Generate, LoadModel, RowOutput, StepReply
 from inference.bus.replies import by_stream, entries_of
 
 log = logging.getLogger(__name__)
@@ -40,6 +40,7 @@ class EngineBus:
     """Feeds one engine. `status` is called once a heartbeat, from another thread."""
 
     def __init__(self, url: str, *, status: Callable[[], EngineStatus], name: str | None = None) -> None:
+        self.wanted_model = ""  # the one to change to, once somebody has asked for it
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
         self._status = status
         self._url = url
@@ -47,7 +48,9 @@ class EngineBus:
         self._entries: dict[RowKey, tuple[str, bytes]] = {}  # where each held row's request lies
         self._arrivals: deque[Generate] = deque()
         self._cancels: deque[RowKey] = deque()
+        self._forgotten: deque[list[bytes]] = deque()
         self._tombstones: dict[RowKey, None] = {}
+        self._last_cancel = b""
         self._outbox: deque[list[tuple[str, StepReply]]] = deque()
         self._done: deque[tuple[str, bytes]] = deque()
         self._capacity = 0
@@ -90,6 +93,10 @@ class EngineBus:
 
     def cancellations(self) -> list[RowKey]:
         return [self._cancels.popleft() for _ in range(len(self._cancels))]
+
+    def forgotten(self) -> list[bytes]:
+        """Names of states that nobody can ask for any more."""
+        return [name for _ in range(len(self._forgotten)) for name in self._forgotten.popleft()]
 
     def bury(self, key: RowKey) -> None:
         """Remember the cancellation of a row the engine does not hold: its request may still come."""
@@ -217,11 +224,22 @@ class EngineBus:
         return taken
 
     def _read_cancels(self, connection: redis.Redis) -> None:
-        newest = connection.xrevrange(keys.CANCEL, count=1)
-        last = newest[0][0] if newest else b"0"
+        if not self._last_cancel:  # kept over reconnections, so that none is missed
+            newest = connection.xrevrange(keys.CANCEL, count=1)
+            self._last_cancel = newest[0][0] if newest else b"0"
         while not self._stopping.is_set():
-            for entry, fields in entries_of(connection.xread({keys.CANCEL: last}, count=100, block=1000)):
-                last = entry
+            answer = connection.xread({keys.CANCEL: self._last_cancel}, count=100, block=1000)
+            for entry, fields in entries_of(answer):
+                self._last_cancel = entry
+                if b"load" in fields:
+                    load = msgspec.msgpack.decode(fields[b"load"], type=LoadModel)
+                    if self.name in load.engines:
+                        self.wanted_model = load.model
+                    continue
+                if b"forget" in fields:
+                    self._forgotten.append(msgspec.msgpack.decode(fields[b"forget"], type=list[bytes]))
+                    self._notify()
+                    continue
                 cancel = msgspec.msgpack.decode(fields[b"m"], type=Cancel)
                 self._cancels.extend((cancel.web, row) for row in cancel.rows)
                 self._notify()
@@ -292,8 +310,9 @@ class EngineBus:
                 name = consumer["name"].decode()
                 if name == self.name or connection.exists(keys.engine(name)):
                     continue
-                if consumer["pending"]:
+                if consumer["pending"]:  # forget it only once its entries are gone, lest they stay for ever
                     self._report_lost_rows_of(connection, stream, name)
+                    continue
                 connection.xgroup_delconsumer(stream, keys.GROUP, name)
                 connection.srem(keys.ENGINES, name)
 
@@ -303,7 +322,10 @@ class EngineBus:
         outputs = []
         for pending in lost:
             entry = pending["message_id"]
-            for _, fields in connection.xrange(stream, entry, entry):
+            found = connection.xrange(stream, entry, entry)
+            if not found:  # its web process has taken it back
+                connection.xack(stream, keys.GROUP, entry)
+            for _, fields in found:
                 request = msgspec.msgpack.decode(fields[b"m"], type=Generate)
                 self._entries[request.web, request.row] = (stream, entry)
                 outputs.append((request.web, RowOutput(request.row, LOST_POSITION, finish="lost")))

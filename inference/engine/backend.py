@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 from inference.bus.messages import ModelInfo, Sampling, TokenLogprobs
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ class StepPlan:
     decode: list[int] = field(default_factory=list)
     chunks: list[Chunk] = field(default_factory=list)
     logprobs: dict[int, int] = field(default_factory=dict)  # slot -> top logprobs wanted
+    # slot -> ids it may draw in this step: uint32 [ceil(V / 32)], id i at bit i % 32 of word i // 32
+    masks: dict[int, np.ndarray] = field(default_factory=dict)
 
     @property
     def sampled_slots(self) -> list[int]:

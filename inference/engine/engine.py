@@ -9,7 +9,11 @@ from dataclasses import dataclass
 
 from inference.bus.messages import Generate, RowOutput, RunningRow, TokenLogprobs
 from inference.engine.backend import Backend, PendingStep, StepResult
+from inference.engine.beginning import Beginning
+from inference.engine.grammar import Grammars
 from inference.engine.scheduler import Phase, Row, RowKey, Scheduler, Step
+from inference.engine.state_cache import StateCache
+from inference.history import extend
 
 Output = tuple[str, RowOutput]  # (the web process that asked, its row's news)
 
@@ -24,10 +28,25 @@ class Counters:
 class Engine:
     """Runs requests on a back end. Not thread-safe: one loop calls it."""
 
-    def __init__(self, backend: Backend, *, step_tokens: int) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        step_tokens: int,
+        grammars: Grammars | None = None,
+        states: StateCache | None = None,
+    ) -> None:
+        """`grammars` and `states` may be left out where no request has a grammar or a history.
+
+        Rows run in the first slots of the back end; the last ones are those of `states`.
+        """
         self.counters = Counters()
+        self.states = states
+        self.stalled = False  # the last step had nothing to run, though there are rows
+        self.slots = backend.slots - (states.slots if states else 0)
+        self._grammars = grammars
         self._backend = backend
-        self._scheduler = Scheduler(backend.slots, step_tokens)
+        self._scheduler = Scheduler(self.slots, step_tokens)
         self._inflight: tuple[Step, PendingStep] | None = None
 
     @property
@@ -40,7 +59,13 @@ class Engine:
         return self._scheduler.free_slots - len(self._scheduler.waiting)
 
     def submit(self, request: Generate) -> None:
-        self._scheduler.add(request)
+        grammar = None
+        if request.grammar:
+            assert self._grammars is not None, "this engine was made without grammars"
+            grammar = self._grammars.start(request.grammar, request.generated)
+        row = self._scheduler.add(request, grammar)
+        if self.states and request.history:
+            row.beginning = Beginning(self.states, request)
 
     def cancel(self, key: RowKey) -> Output | None:
         """End a row now. None if there is no such row."""
@@ -60,11 +85,14 @@ class Engine:
     def step(self) -> list[Output]:
         """Launch the next step and return the news of a finished one (not always the same one)."""
         step = self._scheduler.schedule()
+        failed = self._constrain(step) if step.constrained else []
+        failed += [self._end(row, "error", error=row.failure) for row in step.opened if row.failure]
         launched = (step, self._launch(step)) if step.plan else None
         finished = launched
+        self.stalled = launched is None and self._inflight is None and self.has_work
         if self._backend.overlap:
             finished, self._inflight = self._inflight, launched
-        return self._collect(*_wait(finished)) if finished else []
+        return failed + (self._collect(*_wait(finished)) if finished else [])
 
     def running_rows(self) -> list[RunningRow]:
         return [
@@ -75,7 +103,7 @@ class Engine:
                 endpoint=row.request.endpoint,
                 state=row.phase.value,  # type: ignore[arg-type]
                 prompt_tokens=len(row.request.prompt),
-                prefilled_tokens=min(row.fed, len(row.request.prompt)),
+                prefilled_tokens=min(max(row.fed - row.ahead, 0), len(row.request.prompt)),
                 generated_tokens=row.generated,
                 max_tokens=row.request.max_tokens,
                 created=row.request.created,
@@ -85,13 +113,27 @@ class Engine:
 
     # -- one step -------------------------------------------------------------------------------
 
+    def _constrain(self, step: Step) -> list[Output]:
+        """Fill the masks of the rows with a grammar. Ends those whose grammar has failed."""
+        assert self._grammars is not None
+        grammars = {row: row.grammar for row in step.constrained if row.grammar}
+        masks = self._grammars.masks(list(grammars.values()))
+        step.plan.masks = {row.slot: mask for row, mask in zip(grammars, masks, strict=True)}
+        return [self._end(row, "error", error=grammar.error) for row, grammar in grammars.items() if grammar.error]
+
     def _launch(self, step: Step) -> PendingStep:
         for row in step.opened:
             request = row.request
             self._backend.open_slot(row.slot, request.sampling, request.stop_ids, request.generated, request.prompt)
+            if row.beginning:
+                row.beginning.place(row.slot)
         self.counters.steps += 1
         self.counters.prompt_tokens += sum(len(chunk.tokens) for chunk in step.plan.chunks)
-        return self._backend.launch(step.plan)
+        launched = self._backend.launch(step.plan)
+        for row in step.chunked:
+            if row.beginning and row.kept and row.fed == row.kept[0][0]:
+                row.beginning.keep(row.slot, row.kept.pop(0)[1])
+        return launched
 
     def _collect(self, step: Step, result: StepResult) -> list[Output]:
         outputs = []
@@ -99,7 +141,8 @@ class Engine:
             if row.prompt_logprobs is not None:
                 row.prompt_logprobs += result.prompt_logprobs[chunk.slot]
             if row.phase is Phase.DECODE and not row.request.max_tokens and not row.unfed:
-                outputs.append(self._end(row, "length"))  # only the prompt's logprobs were wanted
+                self._park(row)
+                outputs.append(self._end(row, "length"))  # only the prompt's logprobs were wanted, or its state
         for row in step.sampled:
             if row.phase is not Phase.ENDED:
                 outputs.append(self._advance(row, result))
@@ -108,16 +151,32 @@ class Engine:
     def _advance(self, row: Row, result: StepResult) -> Output:
         request, token = row.request, result.tokens[row.slot]
         if token in request.stop_ids:
+            self._park(row)
             return self._end(row, "stop", stop_id=token)
+        row.output.append(token)
         output = RowOutput(request.row, row.generated, [token], prompt_logprobs=_taken_prompt_logprobs(row))
         if request.logprobs >= 0:
             output.logprobs = [result.logprobs[row.slot]]
+        if row.beginning:
+            output.cached_tokens = row.beginning.cached
         row.generated += 1
         self.counters.generated_tokens += 1
-        if row.generated >= request.max_tokens:
-            output.finish = "length"
+        complete = row.grammar is not None and row.grammar.advance(token)
+        if complete or row.generated >= request.max_tokens:
+            output.finish = "stop" if complete else "length"
+            self._park(row, pending=[token])
             self._scheduler.end(row)
         return request.web, output
+
+    def _park(self, row: Row, pending: list[int] | None = None) -> None:
+        """Keep the state of a row that has come to its end, if it is wanted; `pending` was drawn and not fed."""
+        request = row.request
+        if self.states and request.keep and request.history:
+            ids = request.prompt + row.output
+            digest, tokens = extend(request.history.digest, ids), request.history.tokens + len(ids)
+            goes_on = request.history.tokens and not request.history.stays
+            behind = request.history.digest if goes_on else b""
+            self.states.park(row.slot, digest, tokens, pending or [], behind=behind)
 
     def _end(self, row: Row, finish: str, *, stop_id: int = -1, error: str = "") -> Output:
         self._scheduler.end(row)

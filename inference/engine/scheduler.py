@@ -11,6 +11,8 @@ from enum import Enum
 
 from inference.bus.messages import END_OF_TEXT, Generate, TokenLogprobs
 from inference.engine.backend import Chunk, StepPlan
+from inference.engine.beginning import Beginning
+from inference.engine.grammar import RowGrammar
 
 RowKey = tuple[str, int]
 
@@ -34,11 +36,17 @@ class Row:
     generated: int = 0  # tokens whose result is known
     prompt_logprobs: list[TokenLogprobs] | None = None  # those known so far, from the second token on; None: not wanted
     feed: list[int] = field(default_factory=list)
+    grammar: RowGrammar | None = None  # what may be drawn next depends on the text so far
+    beginning: Beginning | None = None  # how it gets the state of its history
+    ahead: int = 0  # tokens of `feed` before the prompt; negative when the prompt's own beginning was cached
+    kept: list[tuple[int, bytes]] = field(default_factory=list)  # (length of `feed`, name) of states to keep
+    output: list[int] = field(default_factory=list)  # ids drawn, the resumed ones included
 
     def __post_init__(self) -> None:
         # There are no logits before a first token: an empty prompt starts as a new document does.
         self.feed = self.request.prompt + self.request.generated or [END_OF_TEXT]
         self.drawn = self.generated = len(self.request.generated)
+        self.output = list(self.request.generated)
         if self.request.prompt_logprobs >= 0:
             self.prompt_logprobs = []
 
@@ -51,8 +59,34 @@ class Row:
         return len(self.feed) - self.fed
 
     @property
+    def reachable(self) -> int:
+        """Tokens that one chunk may feed: a chunk ends where the state is to be kept."""
+        return (self.kept[0][0] if self.kept else len(self.feed)) - self.fed
+
+    @property
+    def ready(self) -> bool:
+        return (self.grammar is None or self.grammar.ready) and (self.beginning is None or self.beginning.ready)
+
+    @property
+    def failure(self) -> str:
+        """Why the row cannot begin, known once it is ready; "" if it can."""
+        return self.beginning.error if self.beginning else ""
+
+    def begin(self) -> None:
+        """Settle what is fed, now that the row has a slot."""
+        if self.beginning:
+            plain = len(self.feed)
+            self.feed, self.kept = self.beginning.take(self.feed)
+            self.ahead = len(self.feed) - plain
+
+    @property
     def wants_token(self) -> bool:
         return self.drawn < self.request.max_tokens
+
+    @property
+    def can_decode(self) -> bool:
+        """False while a row with a grammar waits for the result by which its next draw is constrained."""
+        return self.drawn < self.request.max_tokens and (self.grammar is None or self.drawn == self.generated)
 
 
 @dataclass(slots=True)
@@ -63,6 +97,7 @@ class Step:
     opened: list[Row]  # rows whose slot must be opened before the launch
     sampled: list[Row]
     chunked: list[Row]
+    constrained: list[Row]  # of `sampled`, those with a grammar
 
 
 class Scheduler:
@@ -88,8 +123,8 @@ class Scheduler:
     def rows(self) -> list[Row]:
         return [*self.running.values(), *self.waiting]
 
-    def add(self, request: Generate) -> Row:
-        row = Row(request)
+    def add(self, request: Generate, grammar: RowGrammar | None = None) -> Row:
+        row = Row(request, grammar=grammar)
         self.waiting.append(row)
         return row
 
@@ -108,22 +143,27 @@ class Scheduler:
     def schedule(self) -> Step:
         """The next step; its plan is empty when no row can move. Counts the step as launched."""
         opened = self._admit()
-        step = Step(StepPlan(), opened, [], [])
+        step = Step(StepPlan(), opened, [], [], [])
         for row in self.running.values():
-            if row.phase is Phase.DECODE and row.wants_token:
+            if row.phase is Phase.DECODE and row.can_decode:
                 step.plan.decode.append(row.slot)
                 self._count_draw(step, row)
         self._add_chunks(step, max(self.step_tokens - len(step.plan.decode), 1))
         return step
 
     def _admit(self) -> list[Row]:
-        opened = []
+        opened, unready = [], []
         while self.waiting and self._free:
             row = self.waiting.popleft()
+            if not row.ready:
+                unready.append(row)
+                continue
             row.slot = self._free.pop()
             row.phase = Phase.PREFILL
+            row.begin()
             self.running[row.key] = row
             opened.append(row)
+        self.waiting.extendleft(reversed(unready))
         return opened
 
     def _add_chunks(self, step: Step, budget: int) -> None:
@@ -135,10 +175,10 @@ class Scheduler:
         if not prefilling:
             return
         oldest = prefilling[0]
-        share = {oldest.key: min(oldest.unfed, -(-budget // 2))}
+        share = {oldest.key: min(oldest.reachable, -(-budget // 2))}
         budget -= share[oldest.key]
         for row in sorted(prefilling, key=lambda row: row.unfed):
-            more = min(row.unfed - share.get(row.key, 0), budget)
+            more = min(row.reachable - share.get(row.key, 0), budget)
             if more > 0:
                 share[row.key] = share.get(row.key, 0) + more
                 budget -= more
@@ -170,5 +210,7 @@ class Scheduler:
     def _count_draw(step: Step, row: Row) -> None:
         row.drawn += 1
         step.sampled.append(row)
+        if row.grammar:
+            step.constrained.append(row)
         if row.request.logprobs >= 0:
             step.plan.logprobs[row.slot] = row.request.logprobs

@@ -1,10 +1,12 @@
 """The plain PyTorch back end: the default on a CPU, and what faster back ends are compared with."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -88,7 +90,7 @@ class TorchBackend:
         """Draw a token from each of `hidden` [N, C], whose rows are `plan.sampled_slots`."""
         slots = plan.sampled_slots
         logits = self._forward.logits(hidden)
-        drawn = self._sampler.draw(logits, slots)
+        drawn = self._sampler.draw(self._masked(logits, plan), slots)
         self._last_token[torch.tensor(slots, device=self._device)] = drawn
         wanted = [row for row, slot in enumerate(slots) if plan.logprobs.get(slot, -1) >= 0]
         if wanted:
@@ -97,6 +99,18 @@ class TorchBackend:
             for row, top, entry in zip(wanted, tops, found, strict=True):
                 result.logprobs[slots[row]] = TokenLogprobs(entry.logprob, entry.top[:top])
         result.tokens = dict(zip(slots, drawn.tolist(), strict=True))
+
+    def _masked(self, logits: Tensor, plan: StepPlan) -> Tensor:
+        """The logits [N, V] of `plan.sampled_slots`, -inf where a row's mask bars an id."""
+        if not plan.masks:
+            return logits
+        rows = [row for row, slot in enumerate(plan.sampled_slots) if slot in plan.masks]
+        words = np.stack([plan.masks[plan.sampled_slots[row]] for row in rows])
+        bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little", count=logits.shape[1])
+        barred = torch.from_numpy(bits == 0).to(self._device)
+        masked = logits.clone()
+        masked[rows] = logits[rows].masked_fill(barred, -math.inf)
+        return masked
 
     def _prompt_logprobs(self, chunk: Chunk, hidden: Tensor) -> list[TokenLogprobs]:
         """Of each token that follows a position of the chunk; `hidden` [len(chunk.tokens), C]."""

@@ -5,6 +5,7 @@ import http.client
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,7 +19,8 @@ from django.test import AsyncClient
 from inference.api import auth, generation
 from inference.bus import keys
 from inference.bus.messages import EngineStatus, ModelInfo
-from tests.service import Service
+from tests.ending_model import make_ending_checkpoint
+from tests.service import Service, wait_until
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class Api:
     def send(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         """`body` may be bytes, or anything that json.dumps takes (which writes NaN as NaN)."""
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=30)
+        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=60)
         try:
             connection.request(method, path, data, {name.replace("_", "-"): value for name, value in headers.items()})
             response = connection.getresponse()
@@ -73,6 +75,39 @@ class Api:
 @pytest.fixture
 def api(service: Service) -> Api:
     return Api(service.url)
+
+
+@pytest.fixture(scope="session")
+def ending_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> Path:
+    path = tmp_path_factory.mktemp("ending") / "rwkv7-ending.pth"
+    make_ending_checkpoint(tiny_checkpoint, path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def ending_api(tmp_path_factory: pytest.TempPathFactory, ending_checkpoint: Path) -> Iterator[Api]:
+    """A service whose model ends its texts by itself."""
+    service = Service(tmp_path_factory.mktemp("var"), MODEL=str(ending_checkpoint))
+    try:
+        yield Api(service.wait_until_healthy().url)
+    finally:
+        service.stop()
+
+
+@pytest.fixture(scope="session")
+def two_webs(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> Iterator[Api]:
+    """Two web processes, and three checkpoints in the folder: `first` (served), `second`, and a broken one."""
+    folder = tmp_path_factory.mktemp("models")
+    for name in ("first", "second"):
+        (folder / f"{name}.pth").write_bytes(tiny_checkpoint.read_bytes())
+    (folder / "broken.pth").write_bytes(b"not a checkpoint")
+    service = Service(tmp_path_factory.mktemp("var"), MODEL=str(folder / "first.pth"), WEB_PROCESSES="2")
+    try:
+        api = Api(service.wait_until_healthy().url)
+        wait_until(lambda: all(api.get("/health").status == 200 for _ in range(20)), 30, "both see the engine")
+        yield api
+    finally:
+        service.stop()
 
 
 @pytest.fixture

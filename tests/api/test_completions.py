@@ -48,6 +48,15 @@ def test_a_seed_repeats(sdk):
     assert texts() != texts()
 
 
+def test_a_suffix_asks_for_what_comes_before_it(sdk):
+    filled = sdk.completions.create(prompt=["def f(", "x = "], suffix=" + 1", max_tokens=5, **GREEDY)
+    prompts = ["✿prefix✿✿suffix✿ + 1✿middle✿def f(", "✿prefix✿✿suffix✿ + 1✿middle✿x = "]
+    plain = sdk.completions.create(prompt=prompts, max_tokens=5, **GREEDY)
+    assert [choice.text for choice in filled.choices] == [choice.text for choice in plain.choices]
+    one = sdk.completions.create(prompt="x = ", suffix=" + 1", max_tokens=5, **GREEDY)
+    assert one.choices[0].text == plain.choices[1].text
+
+
 def test_best_of_gives_the_likeliest(sdk):
     body = {"model": "rwkv7", "prompt": "x", "seed": 3, "max_tokens": 4, "logprobs": 0}
     drawn = sdk.completions.create(n=4, **body).choices
@@ -179,7 +188,8 @@ def test_a_stop_token_ends_the_row(api):
         ({"prompt": "a", "logprobs": 21}, "logprobs"),
         ({"prompt": "a", "logprobs": -1}, "logprobs"),
         ({"prompt": "a", "stop": 5}, "stop"),
-        ({"prompt": "a", "suffix": "b"}, "suffix"),
+        ({"prompt": "a", "suffix": "b", "echo": True}, "suffix"),
+        ({"prompt": [1, 2], "suffix": "b"}, "suffix"),
         ({"prompt": "a", "stream_options": {"include_usage": True}}, "stream_options"),
         ({"prompt": "a", "logit_bias": {"x": 1}}, "logit_bias"),
     ],

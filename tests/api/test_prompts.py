@@ -25,7 +25,7 @@ def test_system_texts_are_gathered_in_front():
 
 
 def test_a_missing_role_is_the_user_and_other_roles_and_empty_turns_are_left_out():
-    messages = [(None, "a"), ("tool", "t"), ("function", "f"), ("assistant", " \n"), ("user", "b")]
+    messages = [(None, "a"), ("function", "f"), ("critic", "c"), ("assistant", " \n"), ("user", "b")]
     assert text(messages, think_type="none") == "User: a\n\nUser: b\n\nAssistant:"
 
 

@@ -1,7 +1,22 @@
+import msgspec
 import pytest
 
-from inference.api.sampling import CHAT, COMPLETION, NATIVE, build_sampling, collect_stops
+from inference.api.sampling import (
+    BATCH,
+    BIG_BATCH,
+    CHAT,
+    COMPLETION,
+    FIM,
+    NATIVE,
+    V2,
+    build_gumbel,
+    build_sampling,
+    change_sampling,
+    choice_seed,
+    collect_stops,
+)
 from inference.api.schemas import OpenAIFields, SamplingFields
+from inference.bus.messages import Sampling
 
 
 def test_each_route_has_its_own_defaults():
@@ -24,6 +39,19 @@ def test_temperature_zero_is_greedy_without_the_routes_penalties():
     assert (greedy.temperature, greedy.presence, greedy.frequency) == (0.0, 0.0, 0.0)
     asked = build_sampling(OpenAIFields(temperature=0.0, alpha_presence=1.5), CHAT, 0)
     assert asked.presence == 1.5
+
+
+@pytest.mark.parametrize(("given", "used"), [(None, 1.0), (0.5, 0.5), (0, 0.0), (-1, 0.0), (1e30, 1000.0)])
+def test_the_big_batch_knows_temperature_and_seed_alone(given, used):
+    sampling = build_gumbel(SamplingFields(temperature=given, top_k=5, alpha_presence=1.0, seed=3), BIG_BATCH, 0)
+    assert sampling == Sampling(method="gumbel", temperature=used, seed=choice_seed(3, 0))
+
+
+def test_a_change_leaves_the_rest_as_it_was():
+    before = Sampling(temperature=0.5, top_k=7, top_p=0.4, presence=1.0, decay=0.9, seed=5, min_p=0.1)
+    assert change_sampling(before, SamplingFields()) == before
+    after = change_sampling(before, SamplingFields(temperature=0.0, top_k=-1, alpha_presence=0.0))
+    assert after == msgspec.structs.replace(before, temperature=0.0, top_k=0, presence=0.0)
 
 
 @pytest.mark.parametrize(("given", "used"), [(1e-30, 0.001), (0.8, 0.8), (1e30, 1000.0)])
@@ -51,6 +79,9 @@ def test_a_seed_repeats_for_each_choice_and_differs_between_choices():
     [
         ({}, NATIVE, [0], ["\nUser:"]),
         ({}, COMPLETION, [0], []),
+        ({}, FIM, [0], []),
+        ({}, V2, [0], ["\nUser:"]),
+        ({}, BATCH, [0, 261, 24281], []),
         ({"stop_tokens": []}, NATIVE, [0], []),
         ({"stop_tokens": [0, 261, 24281]}, NATIVE, [0, 261, 24281], []),
         ({"stop_tokens": ["✿", 261, "✿"]}, NATIVE, [0, 261], ["✿"]),

@@ -1,8 +1,15 @@
-"""A worker process on the counting model: `python -m tests.bus.counting_worker REDIS_URL SLOTS STEP_SECONDS`."""
+"""A worker process on the counting model.
+
+    python -m tests.bus.counting_worker REDIS_URL SLOTS STEP_SECONDS MODEL [OTHER]...
+
+Prints the model that it was told to load instead, one of the OTHER ones.
+"""
 
 import signal
 import sys
 import time
+
+import msgspec
 
 from inference.worker import Worker
 from tests.engine.counting_backend import CountingBackend
@@ -11,8 +18,9 @@ from tests.engine.counting_backend import CountingBackend
 class SlowCountingBackend(CountingBackend):
     """Takes `seconds` for a step, as a model would, so that a test can interrupt it midway."""
 
-    def __init__(self, slots: int, seconds: float) -> None:
+    def __init__(self, slots: int, seconds: float, model: str) -> None:
         super().__init__(slots, overlap=True)
+        self.model = msgspec.structs.replace(self.model, id=model)
         self._seconds = seconds
 
     def launch(self, plan):
@@ -21,11 +29,12 @@ class SlowCountingBackend(CountingBackend):
 
 
 def main() -> None:
-    url, slots, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+    url, slots, seconds, model, *others = sys.argv[1:]
     worker = Worker(url)
     signal.signal(signal.SIGTERM, worker.stop)
-    worker.use(SlowCountingBackend(slots, seconds), step_tokens=64)
-    worker.run()
+    worker.offer(others)
+    worker.use(SlowCountingBackend(int(slots), float(seconds), model), step_tokens=64)
+    print(worker.run())
 
 
 if __name__ == "__main__":

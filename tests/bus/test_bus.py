@@ -6,11 +6,8 @@ The counting model's output shows any token that was lost, doubled or given to a
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 import redis
@@ -19,46 +16,6 @@ from inference.bus import keys
 from inference.bus.client import BusClient, Call, NoEngine, QueueFull, RowFailed
 from inference.bus.messages import Generate
 from inference.bus.status import read_engines, read_queues
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def connection(redis_url):
-    with redis.Redis.from_url(redis_url) as connection:
-        connection.flushall()
-        yield connection
-
-
-@pytest.fixture
-def start_worker(redis_url, connection):
-    workers: list[subprocess.Popen] = []
-
-    def start(slots: int = 8, step_seconds: float = 0.002) -> subprocess.Popen:
-        command = [sys.executable, "-m", "tests.bus.counting_worker", redis_url, str(slots), str(step_seconds)]
-        ready = sum(engine.state == "ready" for engine in read_engines(connection))
-        workers.append(subprocess.Popen(command, cwd=ROOT))
-        until(lambda: sum(engine.state == "ready" for engine in read_engines(connection)) > ready)
-        return workers[-1]
-
-    yield start
-    for worker in workers:
-        worker.kill()
-        worker.wait()
-
-
-@pytest.fixture
-async def client(redis_url) -> AsyncIterator[BusClient]:
-    client = BusClient(redis_url, max_queue=1000, grace_seconds=20)
-    yield client
-    await client.close()
-
-
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
 
 
 async def until_async(condition: Callable[[], bool], seconds: float = 20.0) -> None:

@@ -4,7 +4,9 @@ A row's next token is its last token plus one, so every output shows which row i
 whether a token was skipped, repeated or fed out of order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from inference.bus.messages import ModelInfo, Sampling, TokenLogprobs
 from inference.engine.backend import StepPlan, StepResult
@@ -31,6 +33,7 @@ class CountingBackend:
         self.plans: list[StepPlan] = []
         self._last: dict[int, int] = {}
         self._fed: dict[int, list[int]] = {}
+        self._stop_ids: dict[int, Sequence[int]] = {}
 
     def open_slot(
         self,
@@ -41,12 +44,15 @@ class CountingBackend:
         prompt: Sequence[int],
     ) -> None:
         self._fed[slot] = []
+        self._last.pop(slot, None)
+        self._stop_ids[slot] = stop_ids
 
     def launch(self, plan: StepPlan) -> _Done:
         self.plans.append(plan)
         prompt_logprobs = {}
         for slot in plan.decode:
-            self._fed[slot].append(self._last[slot])
+            if self._last[slot] not in self._stop_ids[slot]:
+                self._fed[slot].append(self._last[slot])
         for chunk in plan.chunks:
             self._fed[chunk.slot] += chunk.tokens
             if chunk.prompt_logprobs >= 0:
@@ -54,6 +60,19 @@ class CountingBackend:
                 prompt_logprobs[chunk.slot] = [TokenLogprobs(-float(token), []) for token in following]
         tokens = {}
         for slot in plan.sampled_slots:
-            tokens[slot] = self._last[slot] = (self._fed[slot][-1] + 1) % VOCAB
+            tokens[slot] = self._last[slot] = self.next_token(self._fed[slot])
         logprobs = {slot: TokenLogprobs(-float(tokens[slot]), []) for slot in plan.logprobs}
         return _Done(StepResult(tokens, logprobs, prompt_logprobs))
+
+    def next_token(self, fed: list[int]) -> int:
+        return (fed[-1] + 1) % VOCAB
+
+    def export_state(self, slot: int) -> dict[str, np.ndarray]:
+        """What the slot was fed: this model remembers all of it."""
+        return {"fed": np.array(self._fed[slot], dtype=np.uint32)}
+
+    def import_state(self, slot: int, state: Mapping[str, np.ndarray]) -> None:
+        self._fed[slot] = state["fed"].tolist()
+
+    def copy_state(self, source: int, target: int) -> None:
+        self._fed[target] = list(self._fed[source])

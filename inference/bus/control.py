@@ -1,0 +1,84 @@
+"""Orders about running requests, for whichever process runs them.
+
+A request is known to the web process that submitted it, and an order may reach any other. So an order
+is published to all of them, and each that listens answers with the requests that it took part in.
+"""
+
+import asyncio
+import logging
+import uuid
+from typing import TYPE_CHECKING
+
+import msgspec
+from redis import asyncio as aioredis
+from redis.exceptions import RedisError
+
+from inference.bus import keys, paused
+from inference.bus.messages import Action, Order, RunningRequest
+
+if TYPE_CHECKING:
+    from inference.bus.client import BusClient, Call
+
+log = logging.getLogger(__name__)
+
+ANSWER_SECONDS = 3.0
+_LISTEN_SECONDS = 1.0
+_RECONNECT_SECONDS = 0.2
+
+
+async def give_order(connection: aioredis.Redis, action: Action, request_id: str = "") -> list[RunningRequest]:
+    """Have every process act on the request, on all its own where no id is given. Returns the requests found.
+
+    A process that dies before it answers is waited for ANSWER_SECONDS.
+    """
+    order = Order(action, f"rwkv:answers:{uuid.uuid4().hex}", request_id)
+    listeners = await connection.publish(keys.ORDERS, msgspec.msgpack.encode(order))
+    found: list[RunningRequest] = []
+    for _ in range(listeners):
+        answer = await connection.blpop([order.answers], timeout=ANSWER_SECONDS)
+        if answer is None:
+            break
+        found += msgspec.msgpack.decode(answer[1], type=list[RunningRequest])
+    return found
+
+
+async def obey_orders(client: "BusClient", connection: aioredis.Redis) -> None:
+    """Listen until the client closes."""
+    while not client.closing:
+        try:
+            async with connection.pubsub(ignore_subscribe_messages=True) as pubsub:
+                await pubsub.subscribe(keys.ORDERS)
+                while not client.closing:
+                    message = await pubsub.get_message(timeout=_LISTEN_SECONDS)
+                    if message:
+                        await _obey(client, connection, msgspec.msgpack.decode(message["data"], type=Order))
+        except (RedisError, OSError) as error:
+            log.warning("listening for orders: %s", error)
+            await asyncio.sleep(_RECONNECT_SECONDS)
+
+
+async def _obey(client: "BusClient", connection: aioredis.Redis, order: Order) -> None:
+    calls = [call for call in client.calls() if order.request_id in ("", call.requests[0].request_id)]
+    found = [describe(call) for call in calls]
+    for call, request in zip(calls, found, strict=True):
+        if order.action == "stop" or (order.action == "pause" and call.note is None):
+            client.end(call, "stop")
+        elif order.action == "pause":
+            await paused.keep(connection, request, call.note, client.end(call, "paused"))
+    pipeline = connection.pipeline(transaction=False)
+    pipeline.rpush(order.answers, msgspec.msgpack.encode(found))
+    pipeline.expire(order.answers, keys.ANSWER_TTL_SECONDS)
+    await pipeline.execute()
+
+
+def describe(call: "Call") -> RunningRequest:
+    first = call.requests[0]
+    return RunningRequest(
+        id=first.request_id,
+        endpoint=first.endpoint,
+        model=first.model,
+        created=first.created,
+        prompt_tokens=sum(len(request.prompt) for request in call.requests),
+        generated_tokens=sum(call.delivered),
+        max_tokens=sum(request.max_tokens for request in call.requests),
+    )
