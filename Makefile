@@ -25,7 +25,8 @@ check: $(DEV_READY)  ## Lint, format, types, import contracts, migrations, deplo
 	$(BIN)/python manage.py check --deploy --fail-level WARNING
 
 lock:  ## Resolve pyproject.toml anew into requirements/
-	$(UV) pip compile $(LOCK_OPTIONS) --upgrade --extra embedded --extra engine $(LOCK_INPUT) -o requirements/run.txt
+	$(UV) pip compile $(LOCK_OPTIONS) --upgrade --extra embedded --extra engine --extra structured \
+		$(LOCK_INPUT) -o requirements/run.txt
 	$(UV) pip compile $(LOCK_OPTIONS) --upgrade --constraint requirements/run.txt --all-extras --group dev \
 		$(LOCK_INPUT) -o requirements/dev.txt
 
