@@ -1,0 +1,35 @@
+"""The three levels of one engine process, put together by the settings."""
+
+from inference.engine.backend import Backend
+from inference.engine.state_cache import StateCache
+from inference.history import BLOCK
+from rwkvsite.env import Env
+from sessions.keeper import StateKeeper
+
+PREFIX_BLOCKS = {"cuda": 4 * BLOCK}  # a GPU prefills short chunks slowly
+FLUSH_SECONDS = 6.0  # what is in memory alone must be written within this time when the engine stops
+
+
+class Levels:
+    def __init__(self, backend: Backend, config: Env) -> None:
+        slots = config.state_l1_slots
+        if not config.engine_slots:  # the back end took what there is: most of that is for running rows
+            slots = min(slots, backend.slots // 4)
+        example = backend.export_state(backend.slots - 1)
+        self._keeper = StateKeeper(backend.model, example, most_bytes=max(config.state_l2_bytes, 1))
+        self.cache = StateCache(
+            backend,
+            slots=range(backend.slots - slots, backend.slots),
+            host_entries=config.state_l2_entries,
+            host_bytes=config.state_l2_bytes,
+            prefix_bytes=config.prefix_cache_bytes,
+            prefix_block=PREFIX_BLOCKS.get(backend.device.split(":")[0], BLOCK),
+            durable=self._keeper,
+        )
+
+    def close(self) -> None:
+        """Write what the database has not got yet."""
+        self.cache.begin_sweep()
+        while self.cache.sweep_one():
+            pass
+        self._keeper.close(FLUSH_SECONDS)

@@ -1,0 +1,34 @@
+from pathlib import Path
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+
+class Command(BaseCommand):
+    help = "Measure how fast sessions resume from each level, what a snapshot takes, and what it costs running rows."
+
+    def add_arguments(self, parser) -> None:
+        parser.add_argument("--model", default=settings.RWKV.model, help="checkpoint (default: MODEL)")
+        parser.add_argument("--count", type=int, default=100, help="sessions in each case (default 100)")
+        parser.add_argument("--rows", type=int, default=8, help="rows that decode during the snapshots (default 8)")
+
+    def handle(self, *, model: str, count: int, rows: int, **options) -> None:
+        if not model:
+            raise CommandError("name a checkpoint: --model PATH, or MODEL in the environment")
+        if count < 1 or rows < 1:
+            raise CommandError("--count and --rows must be positive")
+        from inference.engine.backends import create_backend
+        from sessions.bench import SessionBench
+
+        config = settings.RWKV
+        backend = create_backend(
+            name=config.engine_backend,
+            checkpoint=Path(model),
+            slots=count + rows,
+            device=config.engine_device,
+            dtype=config.engine_dtype,
+        )
+        self.stdout.write(f"{backend.model.id}, {backend.name} on {backend.device}")
+        self.stdout.write(f"{'':>48} {'p50 ms':>9} {'p99 ms':>9} {'count':>6}")
+        for times in SessionBench(backend, parked=count, count=count).run(rows):
+            self.stdout.write(f"{times.what:>48} {times.p50:9.2f} {times.p99:9.2f} {times.count:6}")

@@ -1,0 +1,177 @@
+"""The log of turns: every write to it.
+
+Synchronous; callers in an event loop go through a thread. Histories are named as in `inference.history`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import Max
+from django.utils import timezone
+
+from inference.bus.messages import History, ModelInfo
+from inference.history import extend, pack_ids, root
+from sessions.models import Session, Snapshot, Turn
+
+BRANCH_ATTEMPTS = 20  # two branches made at once may want the same number
+
+
+class SessionChanged(Exception):
+    """Somebody else wrote to the session since it was read, or it is gone. Nothing was written."""
+
+
+class WrongModel(Exception):
+    """The session belongs to another model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where a session stands: what its next turn comes behind. `session` is None before its first turn."""
+
+    owner: str
+    key: str
+    model: ModelInfo
+    session: int | None
+    history: History
+
+
+@dataclass(slots=True, kw_only=True)
+class NewTurn:
+    prompt: list[int]
+    reply: list[int]
+    sampling: dict[str, Any]
+    finish_reason: str
+    duration: float  # seconds
+
+
+# -- turns --------------------------------------------------------------------------------------
+
+
+def read_head(owner: str, key: str, model: ModelInfo) -> Head:
+    """Raises WrongModel."""
+    session = Session.objects.of(owner, key)
+    if session is None:
+        return Head(owner, key, model, None, History(digest=root(model.fingerprint, owner)))
+    if session.model_fingerprint != model.fingerprint:
+        raise WrongModel(f"session {key} belongs to the model {session.model}, not to {model.id}")
+    digest = bytes.fromhex(session.digest)
+    history = History(digest=digest, tokens=session.token_count, session=session.pk, turn=session.turn_count)
+    return Head(owner, key, model, session.pk, history)
+
+
+@transaction.atomic
+def commit_turn(head: Head, turn: NewTurn) -> History:
+    """Append a turn to a session, which the first one makes. Returns the new history. Raises SessionChanged.
+
+    The digest that the head was read with must still be the session's: a writer that lost its lease
+    can be late, but it cannot fork the log.
+    """
+    after = _after(head.history, turn)
+    if head.session is None:
+        session = Session(owner=head.owner, key=head.key, model=head.model.id, **_standing(head, after))
+        try:
+            with transaction.atomic():
+                session.save(force_insert=True)
+        except IntegrityError as error:
+            raise SessionChanged(head.key) from error
+        after.session = session.pk
+    else:
+        unchanged = Session.objects.present().filter(pk=head.session, digest=head.history.digest.hex())
+        if not unchanged.update(**_standing(head, after), last_used=timezone.now()):
+            raise SessionChanged(head.key)
+    _add_turn(after, turn)
+    return after
+
+
+def commit_branch(head: Head, conversation: str, turn: NewTurn) -> tuple[History, int]:
+    """Make a new session behind a head, which stays as it is. Returns its history and its number, from 1."""
+    for attempt in range(BRANCH_ATTEMPTS):
+        try:
+            return _commit_branch(head, conversation, turn)
+        except IntegrityError as error:
+            if attempt == BRANCH_ATTEMPTS - 1:
+                raise SessionChanged(conversation) from error
+    raise AssertionError("the last attempt returned or raised")
+
+
+@transaction.atomic
+def _commit_branch(head: Head, conversation: str, turn: NewTurn) -> tuple[History, int]:
+    after = _after(head.history, turn)
+    taken = Session.objects.filter(owner=head.owner, conversation=conversation)
+    number = (taken.aggregate(last=Max("branch"))["last"] or 0) + 1
+    if head.session is not None and not Session.objects.filter(pk=head.session).exists():
+        raise SessionChanged(head.key)  # its log is gone
+    session = Session.objects.create(
+        owner=head.owner,
+        key=f"{conversation}:{number}",
+        model=head.model.id,
+        conversation=conversation,
+        branch=number,
+        parent_id=head.session,
+        parent_turn=head.history.turn or None,
+        **_standing(head, after),
+    )
+    after.session = session.pk
+    _add_turn(after, turn)
+    return after, number
+
+
+def _after(history: History, turn: NewTurn) -> History:
+    ids = turn.prompt + turn.reply
+    return History(
+        digest=extend(history.digest, ids),
+        tokens=history.tokens + len(ids),
+        session=history.session,
+        turn=history.turn + 1,
+    )
+
+
+def _standing(head: Head, history: History) -> dict[str, Any]:
+    return {
+        "model_fingerprint": head.model.fingerprint,
+        "digest": history.digest.hex(),
+        "token_count": history.tokens,
+        "turn_count": history.turn,
+    }
+
+
+def _add_turn(history: History, turn: NewTurn) -> None:
+    Turn.objects.create(
+        session_id=history.session,
+        number=history.turn,
+        prompt_ids=pack_ids(turn.prompt),
+        reply_ids=pack_ids(turn.reply),
+        sampling=turn.sampling,
+        finish_reason=turn.finish_reason,
+        digest=history.digest.hex(),
+        duration=turn.duration,
+    )
+
+
+# -- deleting -----------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def delete_sessions(sessions: Sequence[Session]) -> list[bytes]:
+    """Delete sessions. Those with branches keep their turns, out of sight, until the last branch is gone.
+
+    Returns the names of the states that nobody can ask for any more.
+    """
+    named = {session.digest for session in sessions}
+    for session in sorted(sessions, key=lambda session: -session.pk):  # branches are younger than their parents
+        _delete(session)
+    kept = set(Session.objects.present().filter(digest__in=named).values_list("digest", flat=True))
+    return [bytes.fromhex(digest) for digest in named - kept]
+
+
+def _delete(session: Session) -> None:
+    if session.branches.exists():
+        Snapshot.objects.filter(session=session).delete()
+        Session.objects.filter(pk=session.pk, deleted_at=None).update(deleted_at=timezone.now())
+        return
+    parent = session.parent
+    session.delete()
+    if parent is not None and parent.deleted_at is not None:
+        _delete(parent)

@@ -1,0 +1,61 @@
+"""A session as text: every turn's prompt and reply, those before a branch included."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from inference.history import unpack_ids
+from inference.text.tokenizer import get_tokenizer
+from sessions.models import Session, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenTurn:
+    number: int
+    prompt: str
+    reply: str
+    finish_reason: str
+    sampling: dict[str, Any]
+    tokens: int
+    created: datetime
+    duration: float  # seconds
+
+
+def read_transcript(session: Session, last: int | None = None) -> list[SpokenTurn]:
+    """The turns in order, from the first ancestor's on."""
+    last = session.turn_count if last is None else last
+    earlier = read_transcript(session.parent, session.parent_turn) if session.parent else []
+    return earlier + [_spoken(turn) for turn in session.turns.filter(number__lte=last).order_by("number")]
+
+
+def as_json(session: Session) -> str:
+    """The transcript for another program: everything but the state."""
+    turns = [
+        {
+            "number": turn.number,
+            "prompt": turn.prompt,
+            "reply": turn.reply,
+            "finish_reason": turn.finish_reason,
+            "sampling": turn.sampling,
+            "created": turn.created.isoformat(),
+        }
+        for turn in read_transcript(session)
+    ]
+    about = {"session": session.key, "model": session.model, "fingerprint": session.model_fingerprint}
+    return json.dumps(about | {"tokens": session.token_count, "turns": turns}, ensure_ascii=False, indent=1)
+
+
+def _spoken(turn: Turn) -> SpokenTurn:
+    prompt, reply = unpack_ids(bytes(turn.prompt_ids)), unpack_ids(bytes(turn.reply_ids))
+    decode = get_tokenizer().decode
+    return SpokenTurn(
+        number=turn.number,
+        prompt=decode(prompt),
+        reply=decode(reply),
+        finish_reason=turn.finish_reason,
+        sampling=turn.sampling,
+        tokens=len(prompt) + len(reply),
+        created=turn.created,
+        duration=turn.duration,
+    )
