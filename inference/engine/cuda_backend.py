@@ -21,7 +21,7 @@ from inference.engine.sampler import token_logprobs
 from inference.engine.weights import Checkpoint, Dimensions, Progress
 from kernels.packed import DeviceRows
 
-MOST_SLOTS = 1024  # unless ENGINE_SLOTS asks for more
+MOST_SLOTS = 1040  # unless ENGINE_SLOTS asks for more: 1024 running rows and 16 idle sessions
 WORKSPACE_BYTES = 8 * 2**30  # activations, logits and graphs
 LOGPROB_POSITIONS = 256  # prompt positions whose logits exist at once
 RESULTS_IN_FLIGHT = 3  # pinned buffers for drawn ids; the step loop holds at most two
