@@ -3,18 +3,43 @@
 Stock Daphne cuts every stream at SIGTERM, and the views' `finally` blocks do not run. This server
 stops listening, lets the requests in flight finish for DRAIN_SECONDS, then tells the rest that their
 client is gone, which cancels them the way a real disconnect does.
+
+Stock Daphne also takes bodies of any size, before anybody has asked who sends them. Here what is
+above LARGEST_BODY is read past and answered with 413.
 """
 
 import asyncio
 import sys
 
 # Daphne installs Twisted's asyncio reactor, so it comes before anything else of Twisted.
+from daphne.http_protocol import HTTPFactory, WebRequest
 from daphne.server import Server
 from daphne.ws_protocol import WebSocketProtocol
 from twisted.internet import defer
 
 DRAIN_SECONDS = 10.0
 DISCONNECT_SECONDS = 2.0
+LARGEST_BODY = 202 * 2**20  # a batch file of 200 MB and what multipart adds; most routes take far less
+
+
+class BoundedRequest(WebRequest):
+    """A request whose body is kept up to LARGEST_BODY."""
+
+    received = 0
+
+    def handleContentChunk(self, data: bytes) -> None:
+        self.received += len(data)
+        if self.received <= LARGEST_BODY:
+            super().handleContentChunk(data)
+
+    def process(self) -> None:
+        if self.received <= LARGEST_BODY:
+            super().process()
+            return
+        self.setResponseCode(413)
+        self.setHeader("Content-Type", "application/json")
+        self.write(b'{"error":"the request body is larger than %d bytes"}' % LARGEST_BODY)
+        self.finish()
 
 
 class DrainingServer(Server):
@@ -25,6 +50,12 @@ class DrainingServer(Server):
     def listen_success(self, port) -> None:
         super().listen_success(port)
         self._ports.append(port)
+        self.http_factory.buildProtocol = self._build_protocol
+
+    def _build_protocol(self, address):
+        protocol = HTTPFactory.buildProtocol(self.http_factory, address)
+        protocol.requestFactory = BoundedRequest
+        return protocol
 
     def kill_all_applications(self) -> defer.Deferred:
         """Called before the reactor stops, which waits for the result."""

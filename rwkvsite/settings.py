@@ -187,6 +187,7 @@ UNFOLD = {
     "SITE_TITLE": "RWKV",
     "SITE_HEADER": "RWKV server",
     "SITE_SYMBOL": "neurology",
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "/static/inference/favicon.svg"}],
     "SHOW_HISTORY": True,
     "SIDEBAR": {
         "show_search": True,
@@ -201,6 +202,17 @@ UNFOLD = {
                         "icon": "forum",
                         "link": reverse_lazy("admin:rwkv_sessions_session_changelist"),
                     },
+                    {
+                        "title": "Sessions",
+                        "icon": "forum",
+                        "link": reverse_lazy("admin:rwkv_sessions_session_changelist"),
+                    },
+                    {
+                        "title": "Batch jobs",
+                        "icon": "list",
+                        "link": reverse_lazy("admin:inference_batchjob_changelist"),
+                    },
+                    {"title": "Files", "icon": "draft", "link": reverse_lazy("admin:inference_storedfile_changelist")},
                     {"title": "API keys", "icon": "key", "link": reverse_lazy("admin:inference_apikey_changelist")},
                     {
                         "title": "Schedule",

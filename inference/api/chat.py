@@ -5,7 +5,6 @@ alone is the native batch of raw prompts.
 """
 
 import time
-import uuid
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -93,7 +92,7 @@ class ChatAnswer:
         self.body = body
         self.parsers = chat.parsers()
         self.fixed = {
-            "id": f"chatcmpl-{uuid.uuid4().hex[:24]}",
+            "id": chat.request.request_id,
             "created": int(time.time()),
             "model": model.id,
             "system_fingerprint": f"fp_{model.fingerprint[:16]}",

@@ -8,7 +8,7 @@ from rest_framework.request import Request
 
 from inference.api.base import ApiView
 from inference.api.chat import CHAT_STATUSES, ChatAnswer
-from inference.api.chat_request import ChatFields, build_chat
+from inference.api.chat_request import ChatFields, build_chat, new_chat_id
 from inference.api.errors import InvalidRequest
 from inference.api.generation import start
 from inference.api.model_list import find_model
@@ -33,6 +33,6 @@ class ChatBatchView(ApiView):
         if (body.n or 1) > 1:
             raise InvalidRequest("n: expected 1", param="n")
         model = await find_model(body.model)
-        chat = await build_chat(body, body.messages, model, self.request_id)
+        chat = await build_chat(body, body.messages, model, new_chat_id())
         async with await start(chat.request) as generation:
             return json_response(ChatAnswer(chat, body, model).reply(generation, await generation.collect()))

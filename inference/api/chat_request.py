@@ -1,5 +1,6 @@
 """From a chat's body to the rows that answer it."""
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -77,6 +78,11 @@ class Chat:
         if parsers and self.shows_reasoning:
             usage.completion_tokens_details = ReasoningTokens(sum(parser.reasoning_tokens for parser in parsers))
         return usage
+
+
+def new_chat_id() -> str:
+    """Also the id under which the request can be stopped and paused."""
+    return f"chatcmpl-{uuid.uuid4().hex[:24]}"
 
 
 async def build_chat(

@@ -6,7 +6,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from inference.api.base import ApiView
-from inference.api.chat_request import NO_TOOLS, Chat, ChatFields, ToolUse, build_chat
+from inference.api.chat_request import NO_TOOLS, Chat, ChatFields, ToolUse, build_chat, new_chat_id
 from inference.api.errors import InvalidRequest
 from inference.api.generation import Generation, start
 from inference.api.prompts import SYSTEM_ROLES, Message
@@ -31,7 +31,7 @@ async def start_chat(
     """Start a chat, as the next turn of its session if it names one. Raises ApiError, NoEngine or QueueFull."""
     key = session_key(view, body)
     if not key:
-        chat = await build_chat(body, [messages], model, view.request_id, tool_use)
+        chat = await build_chat(body, [messages], model, new_chat_id(), tool_use)
         chat.request.offline = view.request.user.offline
         chat.request.prefix_cache = body.use_prefix_cache is not False
         return chat, await start(chat.request)
@@ -44,7 +44,7 @@ async def start_chat(
             messages = new_messages(messages)
             separator = SEPARATOR if body.turn_separator is None else body.turn_separator
         chat = await build_chat(
-            body, [messages], model, view.request_id, tool_use, continued=not turn.is_first, before=separator
+            body, [messages], model, new_chat_id(), tool_use, continued=not turn.is_first, before=separator
         )
         chat.request.offline = view.request.user.offline
         return chat, await start(turn.use(chat.request), turn)

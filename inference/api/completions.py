@@ -54,7 +54,7 @@ class CompletionView(ApiView):
         body = request.payload.read(CompletionBody)
         _check(body)
         model = await find_model(body.model)
-        completion = Completion(body, model, self.request_id, await _grammar(body))
+        completion = Completion(body, model, await _grammar(body))
         completion.request.offline = request.user.offline
         generation = await start(completion.request)
         if body.stream:
@@ -66,7 +66,7 @@ class CompletionView(ApiView):
 class Completion:
     """One request: its rows on the way in, and its reply or frames on the way out."""
 
-    def __init__(self, body: CompletionBody, model: ModelInfo, request_id: str, grammar: str) -> None:
+    def __init__(self, body: CompletionBody, model: ModelInfo, grammar: str) -> None:
         self.body = body
         self.choices_per_prompt = body.n or 1
         self.rows_per_prompt = body.best_of or self.choices_per_prompt
@@ -87,7 +87,7 @@ class Completion:
             rows=[Row(prompt=ids, sampling=build_sampling(body, COMPLETION, i)) for i, ids in enumerate(self.prompts)],
             model=model.id,
             endpoint="completions",
-            request_id=request_id,
+            request_id=self.fixed["id"],  # the id under which it can be stopped and paused
             max_tokens=max(self.max_tokens, 1),  # 0 asks for the prompt's own logprobs; the token is dropped
             stop_ids=sorted({*stops.ids, END_OF_TEXT}) if grammar else stops.ids,
             stop_strings=stops.texts,

@@ -83,7 +83,7 @@ async def test_an_unknown_model_is_not_found(client, deaf_engine):
 
 
 async def test_an_unknown_route_and_a_wrong_method(client, remote):
-    answer = await remote.get("/v1/embeddings")
+    answer = await remote.get("/v1/nothing")
     assert (answer.status_code, answer.json()["error"]["type"]) == (404, "invalid_request_error")
     assert (await post(client, "/v1/nothing", {})).status_code == 404
     wrong = await client.get("/v1/completions")

@@ -37,7 +37,7 @@ class OpenStream:
         for choice in frame["choices"]:
             index = choice["index"]
             self.text[index] = self.text.get(index, "") + choice["delta"].get("content", "")
-            if "finish_reason" in choice:
+            if choice.get("finish_reason"):
                 self.ends[index] = choice["finish_reason"]
 
     def read_to_end(self) -> "OpenStream":
@@ -103,6 +103,22 @@ def test_stopping_one_request_spares_the_others(two_webs):
         before = spared.text[0]
         spared.read_frame()
         assert len(spared.text[0]) > len(before)
+
+
+@pytest.mark.parametrize(
+    ("path", "prompt"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}),
+        ("/openai/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}),
+    ],
+)
+def test_a_chat_goes_by_the_id_of_its_stream(two_webs, path, prompt):
+    with opened(two_webs, path, prompt | {"max_tokens": 20_000, "temperature": 0, "stop_tokens": []}) as stream:
+        assert two_webs.post("/v1/server/pause", {"request_id": stream.id}).reply["paused"]
+        assert stream.read_to_end().ends[0] == "stop"
+    frames = two_webs.post("/v1/server/resume", {"request_id": stream.id, "max_tokens": 2}).frames
+    assert frames[-1]["choices"][0]["finish_reason"] == "length"
+    assert {frame["id"] for frame in frames} == {stream.id}
 
 
 def test_stopping_without_an_id_stops_all(two_webs):

@@ -76,6 +76,7 @@ async def test_every_session_says_what_it_would_without_eviction(
     assert query(service, NOTHING_LOST, database_url) == [(SESSIONS, TURNS, TURNS)]
 
 
+@pytest.mark.timeout(120 + 40 * KILLS)  # an engine that keeps dying is started after growing pauses
 async def test_nothing_is_lost_or_doubled_when_the_engine_is_killed(
     service: Service, tiny_checkpoint: Path, database_url: str
 ):

@@ -24,6 +24,7 @@ async def _disconnected(receive) -> None:
 
 if __name__ == "__main__":
     daphne.DRAIN_SECONDS = float(sys.argv[1])
+    daphne.LARGEST_BODY = 1_000_000
     sock = socket.create_server(("127.0.0.1", 0))
     print(sock.getsockname()[1], flush=True)
     daphne.DrainingServer(application, sock.detach()).run()
