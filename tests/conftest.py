@@ -1,4 +1,3 @@
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from tests.service import Service
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
     """A Redis for the tests alone; TEST_REDIS_URL names one, and what it holds is deleted."""
-    if given := os.environ.get("TEST_REDIS_URL"):
+    if given := settings.TEST_REDIS_URL:
         with redis.Redis.from_url(given) as connection:
             connection.flushdb()
         yield given
