@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import pytest
 from django.utils import timezone
-from django_celery_beat.models import PeriodicTask
 
 from inference.bus.messages import ModelInfo
 from sessions.actions import expire
@@ -40,7 +39,3 @@ def test_zero_days_keep_everything():
     used("old", 10_000)
     assert expire(0) == 0
     assert keys() == {"old"}
-
-
-def test_the_schedule_has_the_task():
-    assert PeriodicTask.objects.get(task=remove_old_sessions.name).interval.period == "hours"

@@ -62,11 +62,3 @@ def test_the_periodic_task_disables_what_has_expired():
     ApiKey.objects.issue(name="for ever")
     remove_expired()
     assert set(ApiKey.objects.filter(enabled=True).values_list("name", flat=True)) == {"new", "for ever"}
-
-
-def test_the_periodic_task_is_scheduled():
-    from django_celery_beat.models import PeriodicTask
-
-    entry = PeriodicTask.objects.get(task=remove_expired.name)
-    assert entry.enabled
-    assert entry.interval.period == "hours"
