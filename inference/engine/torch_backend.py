@@ -17,6 +17,7 @@ from inference.engine.sampler import Sampler, token_logprobs
 from inference.engine.weights import Checkpoint, Dimensions, Progress
 from kernels.packed import PackedRows
 
+IDLE_SLOTS = 16  # of idle sessions, beside those of running rows
 LOGPROB_POSITIONS = 64  # prompt positions whose logits exist at once: 64 rows of 65536 are 16 MiB in float32
 
 
@@ -152,9 +153,9 @@ def slot_bytes(sizes: Dimensions, dtype: torch.dtype) -> int:
 def choose_slots(sizes: Dimensions, device: torch.device, dtype: torch.dtype) -> int:
     """As many slots as fit into half of the memory that is free now; never more than are of use."""
     if device.type == "cuda":
-        free, most = torch.cuda.mem_get_info(device)[0], 256
+        free, most = torch.cuda.mem_get_info(device)[0], 256 + IDLE_SLOTS
     else:
-        free, most = available_memory(), 64
+        free, most = available_memory(), 64 + IDLE_SLOTS
     return max(1, min(most, free // 2 // slot_bytes(sizes, dtype)))
 
 
