@@ -15,7 +15,7 @@ from rest_framework import exceptions as drf
 
 from inference.api.generation import GenerationFailed
 from inference.api.responses import json_response
-from inference.bus.client import BusError, NoEngine, QueueFull
+from inference.bus.call import BusError, NoEngine, QueueFull
 
 log = logging.getLogger(__name__)
 

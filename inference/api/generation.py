@@ -15,7 +15,8 @@ from weakref import WeakKeyDictionary
 
 from django.conf import settings
 
-from inference.bus.client import BusClient, BusError, Call
+from inference.bus.call import BusError, Call
+from inference.bus.client import BusClient
 from inference.bus.messages import EngineStatus, Generate, History, ModelInfo, RowOutput, Sampling, TokenLogprobs
 from inference.history import root
 from inference.text.stream import TextStream

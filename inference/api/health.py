@@ -11,7 +11,7 @@ from inference.api.generation import live_engines
 from inference.api.openapi import operation
 from inference.api.replies import Health, Stats
 from inference.api.responses import json_response
-from inference.bus.client import NoEngine
+from inference.bus.call import NoEngine
 from inference.bus.messages import EngineStatus
 
 

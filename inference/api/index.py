@@ -12,7 +12,7 @@ from inference.api.generation import live_models
 from inference.api.openapi import operation
 from inference.api.replies import Index
 from inference.api.responses import json_response
-from inference.bus.client import NoEngine
+from inference.bus.call import NoEngine
 from inference.bus.messages import ModelInfo
 
 

@@ -10,7 +10,7 @@ from inference.api.generation import live_engines, live_models
 from inference.api.openapi import operation
 from inference.api.replies import Model, ModelList
 from inference.api.responses import json_response
-from inference.bus.client import NoEngine
+from inference.bus.call import NoEngine
 from inference.bus.messages import ModelInfo
 
 # Names that clients of the older RWKV servers send whatever is loaded. They mean the first model.

@@ -13,7 +13,8 @@ from inference.api.generation import bus, live_engines
 from inference.api.native_replies import LoadedModel
 from inference.api.openapi import operation
 from inference.api.responses import json_response
-from inference.bus.client import STATUS_SECONDS, NoEngine
+from inference.bus.call import NoEngine
+from inference.bus.client import STATUS_SECONDS
 from inference.bus.messages import EngineStatus
 
 # Running requests are served first, and a large checkpoint takes minutes to read.

@@ -33,7 +33,7 @@ from inference.api.openapi import operation
 from inference.api.responses import json_response
 from inference.api.sampling import NATIVE, change_sampling
 from inference.api.schemas import SamplingFields
-from inference.bus.client import BusError
+from inference.bus.call import BusError
 from inference.bus.messages import EngineStatus, RunningRequest
 from inference.bus.paused import PausedRequest
 

@@ -17,7 +17,7 @@ from inference.api.openapi import operation
 from inference.api.responses import json_response
 from inference.api.state import SessionKey
 from inference.api.turns import in_database
-from inference.bus.client import NoEngine
+from inference.bus.call import NoEngine
 from sessions.models import Session
 from sessions.store import delete_sessions
 

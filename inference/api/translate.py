@@ -22,7 +22,7 @@ from inference.api.responses import json_response
 from inference.api.sampling import TRANSLATION, build_sampling
 from inference.api.schemas import SamplingFields
 from inference.api.text_pieces import find_placeholders, split_at_placeholders, split_text
-from inference.bus.client import BusError
+from inference.bus.call import BusError
 from inference.bus.messages import END_OF_TEXT
 
 # A piece and its translation fit into max_tokens with ease, and small models lose the thread in longer ones.

@@ -20,7 +20,7 @@ from django.db import DatabaseError, connections
 from inference.api.errors import Conflict, Unavailable
 from inference.api.generation import Delta, GenerationRequest, bus
 from inference.bus import keys
-from inference.bus.client import BusError
+from inference.bus.call import BusError
 from inference.bus.messages import Generate, History, ModelInfo
 from inference.text.tokenizer import get_tokenizer
 from sessions.lease import Busy, Lease

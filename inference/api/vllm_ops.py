@@ -12,7 +12,7 @@ from inference.api.metrics import engine_metrics, request_metrics
 from inference.api.openapi import operation
 from inference.api.ops_replies import Load, Version
 from inference.api.responses import json_response
-from inference.bus.client import NoEngine
+from inference.bus.call import NoEngine
 
 
 class VersionView(ApiView):

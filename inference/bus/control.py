@@ -17,7 +17,8 @@ from inference.bus import keys, paused
 from inference.bus.messages import Action, Order, RunningRequest
 
 if TYPE_CHECKING:
-    from inference.bus.client import BusClient, Call
+    from inference.bus.call import Call
+from inference.bus.client import BusClient
 
 log = logging.getLogger(__name__)
 

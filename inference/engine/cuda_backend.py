@@ -6,7 +6,7 @@ for the device before a step's result is asked for, which the step loop does one
 """
 
 import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from inference.engine.backend import Chunk, StepPlan, StepResult
 from inference.engine.cuda_model import CudaModel, CudaState
 from inference.engine.cuda_sampler import CudaSampler
 from inference.engine.sampler import token_logprobs
+from inference.engine.slot_states import SlotStates
 from inference.engine.weights import Checkpoint, Dimensions, Progress
 from kernels.packed import DeviceRows
 
@@ -27,7 +28,7 @@ LOGPROB_POSITIONS = 256  # prompt positions whose logits exist at once
 RESULTS_IN_FLIGHT = 3  # pinned buffers for drawn ids; the step loop holds at most two
 
 
-class CudaBackend:
+class CudaBackend(SlotStates):
     """See `inference.engine.backend.Backend`.
 
     Weights and activations are float16. `dtype` is how WKV states are stored between steps, float16 or float32; their
@@ -140,25 +141,6 @@ class CudaBackend:
             part = slice(begin, begin + len(piece))
             found += token_logprobs(self._forward.logits(x[part], delta[part]), piece, chunk.prompt_logprobs)
         return found
-
-    def export_state(self, slot: int) -> dict[str, Tensor]:
-        return {name: tensor.to("cpu", copy=True) for name, tensor in self._slot_state(slot).items()}
-
-    def import_state(self, slot: int, state: Mapping[str, Tensor]) -> None:
-        targets = self._slot_state(slot)
-        for name, target in targets.items():
-            found = list(state[name].shape) if name in state else "missing"
-            if found != list(target.shape):
-                raise ValueError(f"state tensor {name}: found {found}, expected shape {list(target.shape)}")
-        for name, target in targets.items():
-            target.copy_(state[name])
-
-    def copy_state(self, source: int, target: int) -> None:
-        self.import_state(target, self._slot_state(source))
-
-    def _slot_state(self, slot: int) -> dict[str, Tensor]:
-        """Views of the slot's state: `shift` [L, 2, C] and `wkv` [L, H, 64, 64]."""
-        return {"shift": self._state.shift[:, :, slot], "wkv": self._state.wkv[:, slot]}
 
 
 class CudaStep:

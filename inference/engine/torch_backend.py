@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from inference.bus.messages import Sampling, TokenLogprobs
 from inference.engine.backend import Chunk, StepPlan, StepResult
 from inference.engine.model import Model, StatePool
 from inference.engine.sampler import Sampler, token_logprobs
+from inference.engine.slot_states import SlotStates
 from inference.engine.weights import Checkpoint, Dimensions, Progress
 from kernels.packed import PackedRows
 
@@ -29,7 +30,7 @@ class CompletedStep:
         return self.outcome
 
 
-class TorchBackend:
+class TorchBackend(SlotStates):
     """See `inference.engine.backend.Backend`. A step is complete when `launch` returns.
 
     `dtype` is that of weights and activations; the WKV state is float32, or float64 if `dtype` is. `slots=0` takes as
@@ -123,25 +124,6 @@ class TorchBackend:
             logits = self._forward.logits(hidden[begin : begin + len(piece)])
             found += token_logprobs(logits, piece, chunk.prompt_logprobs)
         return found
-
-    def export_state(self, slot: int) -> dict[str, Tensor]:
-        return {name: tensor.to("cpu", copy=True) for name, tensor in self._slot_state(slot).items()}
-
-    def import_state(self, slot: int, state: Mapping[str, Tensor]) -> None:
-        targets = self._slot_state(slot)
-        for name, target in targets.items():
-            found = list(state[name].shape) if name in state else "missing"
-            if found != list(target.shape):
-                raise ValueError(f"state tensor {name}: found {found}, expected shape {list(target.shape)}")
-        for name, target in targets.items():
-            target.copy_(state[name])
-
-    def copy_state(self, source: int, target: int) -> None:
-        self.import_state(target, self._slot_state(source))
-
-    def _slot_state(self, slot: int) -> dict[str, Tensor]:
-        """Views of the slot's state: `shift` [L, 2, C] and `wkv` [L, H, 64, 64]."""
-        return {"shift": self._state.shift[:, :, slot], "wkv": self._state.wkv[:, slot]}
 
 
 def slot_bytes(sizes: Dimensions, dtype: torch.dtype) -> int:

@@ -13,7 +13,8 @@ import pytest
 import redis
 
 from inference.bus import keys
-from inference.bus.client import BusClient, Call, NoEngine, QueueFull, RowFailed
+from inference.bus.call import Call, NoEngine, QueueFull, RowFailed
+from inference.bus.client import BusClient
 from inference.bus.messages import Generate
 from inference.bus.status import read_engines, read_queues
 

@@ -4,7 +4,8 @@ import asyncio
 
 import msgspec
 
-from inference.bus.client import BusClient, NoEngine
+from inference.bus.call import NoEngine
+from inference.bus.client import BusClient
 from inference.bus.messages import Generate
 from tests.bus.test_bus import collect, counted, idle, request, some_of, until_async
 

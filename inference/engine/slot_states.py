@@ -1,0 +1,31 @@
+"""One slot's state, taken out of a back end's pool and put back."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+
+class SlotStates:
+    """What `Backend` says of states, for one whose `_state` has `shift` [L, 2, S, C] and `wkv` [L, S, H, 64, 64]."""
+
+    _state: Any
+
+    def export_state(self, slot: int) -> dict[str, Tensor]:
+        return {name: tensor.to("cpu", copy=True) for name, tensor in self._slot_state(slot).items()}
+
+    def import_state(self, slot: int, state: Mapping[str, Tensor]) -> None:
+        targets = self._slot_state(slot)
+        for name, target in targets.items():
+            found = list(state[name].shape) if name in state else "missing"
+            if found != list(target.shape):
+                raise ValueError(f"state tensor {name}: found {found}, expected shape {list(target.shape)}")
+        for name, target in targets.items():
+            target.copy_(state[name])
+
+    def copy_state(self, source: int, target: int) -> None:
+        self.import_state(target, self._slot_state(source))
+
+    def _slot_state(self, slot: int) -> dict[str, Tensor]:
+        """Views of the slot's state: `shift` [L, 2, C] and `wkv` [L, H, 64, 64]."""
+        return {"shift": self._state.shift[:, :, slot], "wkv": self._state.wkv[:, slot]}
