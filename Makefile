@@ -3,7 +3,7 @@ UV ?= uv
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test check lock clean
+.PHONY: run test check check-kernels lock clean
 
 # Set-up happens once for each content of a lock: the stamp's name carries its checksum.
 checksum = $(firstword $(shell cat requirements/$(1).txt requirements/torch.txt | cksum))
@@ -23,6 +23,14 @@ check: $(DEV_READY)  ## Lint, format, types, import contracts, migrations, deplo
 	$(BIN)/lint-imports
 	$(BIN)/python manage.py makemigrations --check --dry-run
 	$(BIN)/python manage.py check --deploy --fail-level WARNING
+
+ARCHITECTURES := compute_75,code=sm_75 compute_80,code=sm_80 compute_90a,code=sm_90a compute_120,code=sm_120
+
+check-kernels:  ## Compile every CUDA source for every architecture; needs nvcc and no GPU
+	@command -v nvcc >/dev/null || { echo "there is no nvcc here: the CUDA sources are not compiled"; exit 0; }; \
+	set -e; for source in kernels/csrc/*.cu; do for target in $(ARCHITECTURES); do \
+		echo "$$source $$target"; nvcc -std=c++17 -O1 -gencode arch=$$target -c $$source -o /dev/null; \
+	done; done
 
 lock:  ## Resolve pyproject.toml anew into requirements/
 	$(UV) pip compile $(LOCK_OPTIONS) --upgrade --extra embedded --extra engine --extra structured \

@@ -39,9 +39,13 @@ DEVICE void store8(half* p, const Half8& v) { *reinterpret_cast<uint4*>(p) = *re
 // Weights are read once per step: keep them out of L1, and let them be the first to leave L2.
 DEVICE uint4 load_weights(const half* p) {
   uint4 v;
+#if __CUDA_ARCH__ >= 800
   asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "l"(p));
+#else
+  v = __ldg(reinterpret_cast<const uint4*>(p));
+#endif
   return v;
 }
 
@@ -71,11 +75,17 @@ DEVICE float lane_sum(float x) {
 
 DEVICE float sigmoid(float x) { return 1.0f / (1.0f + __expf(-x)); }
 
-// d += a b on the tensor cores: 16 x 16 by 16 x 8, fp16 with fp32 sums. Chips before sm_80 lack it.
+// d += a b on the tensor cores: 16 x 16 by 16 x 8, fp16 with fp32 sums.
 DEVICE void mma(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
 #if __CUDA_ARCH__ >= 800
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+#elif __CUDA_ARCH__ >= 750  // the same in two halves of k
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%8}, {%0,%1,%2,%3};\n"
+      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%6,%7}, {%9}, {%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 #endif

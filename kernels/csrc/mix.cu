@@ -39,11 +39,19 @@ struct Mix {
 
 // Sixteen bytes to shared memory, to be there for this thread after wait_for_copies().
 DEVICE void copy_early(half* to, const half* from) {
+#if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
                "l"(from)
                : "memory");
+#else
+  store8(to, load8(from));
+#endif
 }
-DEVICE void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+DEVICE void wait_for_copies() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
 
 // Eight values of `delta` as they lie in memory.
 template <typename Delta>
