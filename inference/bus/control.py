@@ -18,7 +18,7 @@ from inference.bus.messages import Action, Order, RunningRequest
 
 if TYPE_CHECKING:
     from inference.bus.call import Call
-from inference.bus.client import BusClient
+    from inference.bus.client import BusClient
 
 log = logging.getLogger(__name__)
 
