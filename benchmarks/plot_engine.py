@@ -9,7 +9,8 @@ WIDTH, HEIGHT = 760, 440
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 40, 50
 COLOURS = ("#1d4ed8", "#0891b2", "#b45309", "#6b7280")
 
-# Tokens per second that other engines reach on the same kind of GPU, model size and precision, by rows.
+# Tokens per second by rows of Albatross faster3a, forward pass alone: measured in November 2026 on the same kind of
+# GPU with a random checkpoint of the same shape. These are not from the report that is drawn.
 PEERS = {
     "best other engine": {
         1: 265, 2: 470, 4: 727, 8: 1224, 16: 2202, 32: 4619, 64: 8884, 128: 14754, 256: 20631, 320: 21154, 512: 25880,

@@ -7,8 +7,6 @@ from torch import Tensor
 
 from kernels.launch import kernel
 
-MAX_ROWS = 64  # with more, cuBLAS computes one large product faster
-MAX_GROUPED_ROWS = 128  # the same for r, k, v and the low-rank projections together
 ACTIVATIONS = {"none": 0, "relu_squared": 1, "tanh": 2, "sigmoid": 3}
 
 _HOPPER = (9, 0)
@@ -37,7 +35,7 @@ def products_reference(products: list[Product]) -> None:
 def skinny_products(products: list[Product]) -> None:
     """`products_reference` for up to 8 products of fp16 x and w, all of one M, K and type of y (fp16 or fp32).
 
-    K is a multiple of 128, N of 32; x and w are contiguous. M is free, but see `MAX_ROWS`. Calls that run at
+    K is a multiple of 128, N of 32; x and w are contiguous. M is free. Calls that run at
     the same time on two streams disturb each other. Raises RuntimeError for other shapes.
     """
     if torch.cuda.get_device_capability(products[0].x.device) == _HOPPER:

@@ -140,7 +140,7 @@ class Bench:
 
     def _prefill(self, rows: int, tokens: int) -> tuple[list[float], bool]:
         step, logits = self._prefill_step(rows, tokens)
-        times = _event_times(step, max(self.iterations // 2, 5))
+        times = _event_times(step, self.iterations)
         return times, bool(torch.isfinite(logits[0]).all())
 
     @torch.inference_mode()
