@@ -203,11 +203,6 @@ UNFOLD = {
                         "link": reverse_lazy("admin:rwkv_sessions_session_changelist"),
                     },
                     {
-                        "title": "Sessions",
-                        "icon": "forum",
-                        "link": reverse_lazy("admin:rwkv_sessions_session_changelist"),
-                    },
-                    {
                         "title": "Batch jobs",
                         "icon": "list",
                         "link": reverse_lazy("admin:inference_batchjob_changelist"),
