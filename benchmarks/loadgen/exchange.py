@@ -1,4 +1,4 @@
-"""What goes into one request of a load and what comes back raw: the contract between data sets, back ends and workers."""
+"""What goes into one request of a load and what comes back raw; data sets, back ends and workers meet here."""
 
 from typing import Any, Protocol
 
