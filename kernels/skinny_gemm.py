@@ -1,6 +1,7 @@
 """Products of few rows with large weights, several in one launch, with an activation."""
 
-from typing import NamedTuple
+import functools
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,31 +34,70 @@ def products_reference(products: list[Product]) -> None:
 
 
 def skinny_products(products: list[Product]) -> None:
-    """`products_reference` for up to 8 products of fp16 x and w, all of one M, K and type of y (fp16 or fp32).
+    """`products_reference` for up to 8 products of fp16 x and w, all of one M and type of y (fp16 or fp32).
 
-    K is a multiple of 128, N of 32; x and w are contiguous. M is free. Calls that run at
-    the same time on two streams disturb each other. Raises RuntimeError for other shapes.
+    K is a multiple of 128, or of 32 if `takes_any_depth`; N is a multiple of 32. w is contiguous, x may be a slice of
+    columns. M is free. Calls that run at the same time on two streams disturb each other. Raises RuntimeError for
+    other shapes.
     """
-    if torch.cuda.get_device_capability(products[0].x.device) == _HOPPER:
-        _launch("rwkv_hopper_gemm", products)
+    if takes_any_depth(products[0].x.device):
+        _launch_on_hopper(products)
         return
-    for start in range(0, len(products[0].x), _PORTABLE_ROWS):
-        rows = slice(start, start + _PORTABLE_ROWS)
-        _launch("rwkv_skinny_gemm", [Product(x[rows], w, y[rows], activation) for x, w, y, activation in products])
+    depths = {product.x.shape[1] for product in products}
+    for depth in depths:
+        alike = [product for product in products if product.x.shape[1] == depth]
+        for start in range(0, len(products[0].x), _PORTABLE_ROWS):
+            rows = slice(start, start + _PORTABLE_ROWS)
+            _launch_portable([Product(x[rows].contiguous(), w, y[rows], act) for x, w, y, act in alike])
 
 
-def _launch(name: str, products: list[Product]) -> None:
-    m, k = products[0].x.shape
-    kernel(name)(
+def takes_any_depth(device: torch.device) -> bool:
+    return _capability(device) == _HOPPER
+
+
+def _launch_on_hopper(products: list[Product]) -> None:
+    x = products[0].x
+    kernel("rwkv_hopper_gemm")(
+        *_matrices(products),
+        [product.x.shape[1] for product in products],
+        [product.x.stride(0) for product in products],
+        *_outputs(products),
+        len(x),
+        int(products[0].y.dtype == torch.float32),
+        _multiprocessors(x.device),
+    )
+
+
+def _launch_portable(products: list[Product]) -> None:
+    x = products[0].x
+    kernel("rwkv_skinny_gemm")(
+        *_matrices(products),
+        *_outputs(products),
+        *x.shape,
+        int(products[0].y.dtype == torch.float32),
+        _multiprocessors(x.device),
+    )
+
+
+def _matrices(products: list[Product]) -> list[Any]:
+    return [
         len(products),
         [product.x for product in products],
         [product.w for product in products],
         [product.y for product in products],
         [len(product.w) for product in products],
-        [product.y.stride(0) for product in products],
-        [ACTIVATIONS[product.activation] for product in products],
-        m,
-        k,
-        int(products[0].y.dtype == torch.float32),
-        torch.cuda.get_device_properties(products[0].x.device).multi_processor_count,
-    )
+    ]
+
+
+def _outputs(products: list[Product]) -> list[Any]:
+    return [[product.y.stride(0) for product in products], [ACTIVATIONS[product.activation] for product in products]]
+
+
+@functools.cache
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)
+
+
+@functools.cache
+def _multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count

@@ -13,7 +13,7 @@ from torch import Tensor
 from inference.engine.cuda_block import Block
 from inference.engine.cuda_products import HEAD, LINEAR, LORA_UP, PROJECT, measure_products, open_choices
 from inference.engine.model import LAYER_NORM_EPS
-from inference.engine.product_choice import milliseconds
+from inference.engine.product_choice import Replay, recorded
 from inference.engine.weights import Checkpoint, Dimensions, Progress
 from kernels.activations import embed
 from kernels.mix import mix
@@ -110,12 +110,12 @@ class CudaModel:
         measure_products(self._choices, self.blocks, self.head, sparse=sparse)
         state = CudaState.zeros(self.sizes, TUNING_SLOTS, self.head.device, torch.float16)
 
-        def step(rows: int) -> float:
+        def record(rows: int) -> Replay:
             # More rows than slots share them: a race, but states have no part in this choice.
             slots = torch.arange(rows, dtype=torch.int32, device=self.head.device) % TUNING_SLOTS
             packed = DeviceRows.single_tokens(slots)
             tokens = torch.randint(1, 60_000, (rows,), dtype=torch.int32, device=self.head.device)
-            return milliseconds(lambda _: self.logits(*self.forward(tokens, state, packed)), range(1))
+            return recorded(lambda: self.logits(*self.forward(tokens, state, packed)))
 
-        self._choices.refine(step, most_rows=TUNING_ROWS)
+        self._choices.refine(record, most_rows=TUNING_ROWS)
         self._choices.save()

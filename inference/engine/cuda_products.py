@@ -16,7 +16,7 @@ from inference.engine.product_choice import Choices, Way
 from kernels.activations import lora_activation, relu_squared
 from kernels.build import cache_directory
 from kernels.lora_up import lora_up
-from kernels.skinny_gemm import Product, skinny_products
+from kernels.skinny_gemm import Product, skinny_products, takes_any_depth
 from kernels.sparse_down import MAX_ROWS as SPARSE_ROWS
 from kernels.sparse_down import sparse_down
 
@@ -64,6 +64,12 @@ def _lora_up_own(block: Block, h: Tensor) -> Tensor:
     return lora_up(h, block.lora_out)
 
 
+def _lora_up_as_products(block: Block, h: Tensor) -> Tensor:
+    out = h.new_empty((len(LORA_ORDER), len(h), len(block.output)))
+    skinny_products([*map(Product, h.split(block.ranks, dim=1), block.lora_out, out)])
+    return out
+
+
 def _lora_up_by_library(block: Block, h: Tensor) -> Tensor:
     tokens, small = len(h), block.ranks[0]
     out = h.new_empty((len(LORA_ORDER), tokens, len(block.output)))
@@ -97,7 +103,7 @@ def _head_by_library(hidden: Tensor, weight: Tensor) -> Tensor:
 
 
 PROJECT = {"one": _project_in_one_launch, "two": _project_lora_apart, "library": _project_by_library}
-LORA_UP = {"own": _lora_up_own, "library": _lora_up_by_library}
+LORA_UP = {"own": _lora_up_own, "products": _lora_up_as_products, "library": _lora_up_by_library}
 LINEAR = {"own": _linear_own, "library": _linear_by_library}
 HEAD = {"own": _head_own, "library": _head_by_library}
 
@@ -122,7 +128,10 @@ def measure_products(choices: Choices, blocks: Sequence[Block], head: Tensor, *,
 
     def up_lora(rows: int) -> Mapping[str, Way]:
         h = random(rows, sum(blocks[-1].ranks))
-        return _tried(LORA_UP, rows, lambda way, layer: way(blocks[layer], h))
+        ways = _tried(LORA_UP, rows, lambda way, layer: way(blocks[layer], h))
+        if not takes_any_depth(head.device):
+            ways.pop("products", None)
+        return ways
 
     def linear(weight: Callable[[Block], Tensor], activation: str, rows: int) -> dict[str, Way]:
         x = random(rows, weight(blocks[0]).shape[1])

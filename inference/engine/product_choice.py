@@ -17,12 +17,15 @@ import torch
 log = logging.getLogger(__name__)
 
 # Rows at which the ways are compared; another number of rows goes by the next larger of these.
-MEASURED_ROWS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 4096)
-REPEATS = 5
+MEASURED_ROWS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 320, 384, 512, 1024, 4096)
+MEASURED_MS = 8.0  # of work a time is taken from: enough for clocks and caches to settle
+LEAST_REPEATS = 5
+ROUNDS = 3  # in which two ways are compared, one after the other
 CLOSE = 1.2  # ways that take up to this many times as long as the best are tried in whole steps
 BETTER = 0.997  # of the step's time: less than this is no difference
 
 Way = Callable[[int], object]  # computes the product with the weights of one layer
+Replay = Callable[[], object]
 
 
 class Choices:
@@ -46,25 +49,25 @@ class Choices:
         """Time `ways(rows)` for all of MEASURED_ROWS over `layers`, and keep the fastest of each."""
         self._times[kind] = []
         for rows in MEASURED_ROWS:
-            times = {name: milliseconds(way, layers) for name, way in ways(rows).items()}
+            times = {name: milliseconds(recorded(_over(layers, way))) for name, way in ways(rows).items()}
             self._times[kind].append(times)
             log.debug("%s at %d rows: %s", kind, rows, {name: f"{ms:.3f} ms" for name, ms in times.items()})
         self._best[kind] = [min(times, key=lambda name: times[name]) for times in self._times[kind]]
 
-    def refine(self, step: Callable[[int], float], most_rows: int) -> None:
-        """Try close ways in whole steps; `step(rows)` runs one by the present choices and returns milliseconds."""
+    def refine(self, record: Callable[[int], Replay], most_rows: int) -> None:
+        """Try close ways in whole steps; `record(rows)` records one by the present choices."""
         for place, rows in enumerate(MEASURED_ROWS):
             if rows > most_rows:
                 return
-            fastest = step(rows)
+            fastest = record(rows)
             for kind, measured in self._times.items():
                 times, chosen = measured[place], self._best[kind][place]
                 for name in [name for name in times if name != chosen and times[name] < CLOSE * times[chosen]]:
                     self._best[kind][place] = name
-                    taken = step(rows)
-                    if taken < BETTER * fastest:
-                        log.debug("%d rows: %s by %s takes %.3f ms, not %.3f", rows, kind, name, taken, fastest)
-                        fastest, chosen = taken, name
+                    step = record(rows)
+                    if is_faster(step, fastest):
+                        log.debug("%d rows: %s by %s is faster in a whole step than by %s", rows, kind, name, chosen)
+                        fastest, chosen = step, name
                 self._best[kind][place] = chosen
 
     def save(self) -> None:
@@ -74,24 +77,39 @@ class Choices:
         unfinished.replace(self._file)
 
 
-def milliseconds(way: Way, layers: Sequence[int]) -> float:
-    """Of one pass over the layers, recorded so that launching costs nothing; the best of several."""
+def _over(layers: Sequence[int], way: Way) -> Callable[[], object]:
+    return lambda: [way(layer) for layer in layers]
 
-    def run() -> None:
-        for layer in layers:
-            way(layer)
 
+def recorded(run: Callable[[], object]) -> Replay:
+    """`run` as a graph, so that launching costs nothing."""
     run()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         run()
-    times = []
-    for _ in range(REPEATS):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end))
-    return min(times)
+    return graph.replay
+
+
+def milliseconds(replay: Replay) -> float:
+    """The best of several times, after a warm-up as long as these."""
+    replay()
+    times = [_once(replay)]
+    repeats = max(LEAST_REPEATS, int(MEASURED_MS / times[0]))
+    for _ in range(repeats):
+        replay()
+    return min(_once(replay) for _ in range(repeats))
+
+
+def is_faster(step: Replay, than: Replay) -> bool:
+    """In every one of several rounds: a single comparison is at the mercy of clocks that move."""
+    return all(milliseconds(step) < BETTER * milliseconds(than) for _ in range(ROUNDS))
+
+
+def _once(replay: Replay) -> float:
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    replay()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end)

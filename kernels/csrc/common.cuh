@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #define DEVICE __device__ __forceinline__
+#define HOST_DEVICE __host__ DEVICE
 
 // Programmatic dependent launch (Hopper and later): a kernel may start while the one before it in the
 // stream still runs, and has to wait before it touches anything that one writes. Weights are never

@@ -24,6 +24,13 @@ DEVICE const half* by_column(const half* p, int lane) {
   return p + lane % 16 * Stride + (lane / 16) * 8;
 }
 
+// An 8 x 8 matrix of fp16 across the warp: lane l has columns 2 (l % 4) and the next of row l / 4.
+DEVICE uint32_t transposed(uint32_t two) {
+  uint32_t of_transposed;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(of_transposed) : "r"(two));
+  return of_transposed;
+}
+
 DEVICE uint32_t packed(float low, float high) {
   const half2 pair = __floats2half2_rn(low, high);
   return *reinterpret_cast<const uint32_t*>(&pair);

@@ -49,18 +49,28 @@ DEVICE void copy_box(uint32_t to, const CUtensorMap& map, int k, int row, uint32
       : "memory");
 }
 
+// The box of fragments that begins at `fragment`; those past the end come as zeros. See describe_fragments.
+DEVICE void copy_fragments(uint32_t to, const CUtensorMap& map, int k, int fragment, uint32_t barrier, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0], [%1, {%2, 0, 0, 0, %3}], [%4], %5;" ::"r"(to),
+      "l"(&map), "r"(k), "r"(fragment), "r"(barrier), "l"(policy)
+      : "memory");
+}
+
 // What wgmma reads: rows of 128 bytes, swizzled in groups of eight, at a multiple of 1024 bytes.
 DEVICE uint64_t descriptor(uint32_t shared) {
   return static_cast<uint64_t>((shared & 0x3ffff) >> 4) | (uint64_t{1} << 16) | (uint64_t{1024 >> 4} << 32) |
          (uint64_t{1} << 62);
 }
 constexpr uint64_t kDescriptorK16 = 32 >> 4;         // 16 values of k further
-constexpr uint64_t kDescriptorRows8 = 1024 >> 4;     // 8 rows further
 
 DEVICE void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-DEVICE void products_end() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+DEVICE void products_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+// Until no more than `Pending` of the last groups of products are under way.
+template <int Pending>
+DEVICE void wait_for_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
 }
 
 // d [64, 8 J] += a [64, 16] b [8 J, 16]^T. Warp w of the four has rows 16 w ..; lane l has, of columns 8 j .., in d[j]
@@ -101,8 +111,17 @@ DEVICE void multiply<8>(float (*d)[4], uint64_t a, uint64_t b) {
 }
 template <>
 DEVICE void multiply<16>(float (*d)[4], uint64_t a, uint64_t b) {
-  multiply<8>(d, a, b);
-  multiply<8>(d + 8, a, b + 8 * kDescriptorRows8);
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+      "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, %64, %65, 1, 1, 1, 0, 0;"
+      : D4(0), D4(1), D4(2), D4(3),
+        D4(4), D4(5), D4(6), D4(7),
+        D4(8), D4(9), D4(10), D4(11),
+        D4(12), D4(13), D4(14), D4(15)
+      : "l"(a), "l"(b));
 }
 #undef D4
 
@@ -117,8 +136,10 @@ DEVICE unsigned load_acquire(const unsigned* from) {
   return value;
 }
 
-// Describes a row-major fp16 matrix [rows, k] to the copy engine: boxes of 64 values of k, swizzled for wgmma.
-inline bool describe_matrix(CUtensorMap* map, const void* matrix, int rows, int k, int box_rows) {
+// How a row-major fp16 matrix lies, for the copy engine, which brings boxes of 64 values of k, swizzled for wgmma.
+template <int Dimensions>
+bool describe(CUtensorMap* map, const void* matrix, const cuuint64_t (&size)[Dimensions],
+              const cuuint64_t (&stride)[Dimensions - 1], const cuuint32_t (&box)[Dimensions]) {
   using Encode = decltype(&cuTensorMapEncodeTiled);
   static const Encode encode = [] {
     void* found = nullptr;  // the driver's functions are found at run time, so that nothing links against it
@@ -130,11 +151,26 @@ inline bool describe_matrix(CUtensorMap* map, const void* matrix, int rows, int 
 #endif
     return status == cudaDriverEntryPointSuccess ? reinterpret_cast<Encode>(found) : nullptr;
   }();
-  const cuuint64_t size[2] = {static_cast<cuuint64_t>(k), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t stride[1] = {static_cast<cuuint64_t>(k) * sizeof(half)};
-  const cuuint32_t box[2] = {64, static_cast<cuuint32_t>(box_rows)}, step[2] = {1, 1};
+  cuuint32_t step[Dimensions];
+  for (auto& one : step) one = 1;
   return encode != nullptr &&
-         encode(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, const_cast<void*>(matrix), size, stride, box, step,
+         encode(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, Dimensions, const_cast<void*>(matrix), size, stride, box, step,
                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+inline bool describe_matrix(CUtensorMap* map, const void* matrix, int rows, int k, int stride, int box_rows) {
+  const cuuint64_t row = static_cast<cuuint64_t>(stride) * sizeof(half);
+  return describe<2>(map, matrix, {static_cast<cuuint64_t>(k), static_cast<cuuint64_t>(rows)}, {row},
+                     {64, static_cast<cuuint32_t>(box_rows)});
+}
+
+// A matrix as fragments of 16 rows. With `interleaved` their rows come in the order 0 1 4 5 8 9 12 13 2 3 6 7 10 11 14 15,
+// in which a lane that holds rows 2 q, 2 q + 1, 2 q + 8 and 2 q + 9 of those that came has four successive ones.
+constexpr int kFragment = 16;
+inline bool describe_fragments(CUtensorMap* map, const void* matrix, int rows, int k, int box, bool interleaved) {
+  const cuuint64_t row = static_cast<cuuint64_t>(k) * sizeof(half), count = static_cast<cuuint64_t>(rows) / kFragment;
+  const cuuint64_t quad = interleaved ? 4 * row : 2 * row, half_fragment = interleaved ? 2 * row : 8 * row;
+  return describe<5>(map, matrix, {static_cast<cuuint64_t>(k), 2, 4, 2, count},
+                     {row, quad, half_fragment, kFragment * row}, {64, 2, 4, 2, static_cast<cuuint32_t>(box)});
 }

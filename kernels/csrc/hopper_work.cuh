@@ -1,41 +1,47 @@
 // What the Hopper product has to do, and which part of it falls to a block.
 //
-// The work is a row of steps, tile after tile: [128 rows of W] x [rows of x] over 64 values of k. Each block takes an
-// equal run of steps, wherever tiles end, so that every multiprocessor reads to the last moment.
+// W is cut into tiles of up to 128 rows. A block takes one tile or several, or shares one with others, each of which
+// then has a part of k; it goes through its part in steps of 64.
 #pragma once
 
 #include "gemm.cuh"
 #include "hopper.cuh"
 
-constexpr int kBoxRows = 32;  // rows of W that one copy brings
-constexpr int kTileBoxes = 4;
-constexpr int kTileRows = kBoxRows * kTileBoxes;
 constexpr int kStepK = 64;
-constexpr int kBoxBytes = kBoxRows * kStepK * 2;
-constexpr int kWarps = 8;  // that multiply, each 16 rows of W: a fragment
-constexpr int kThreads = (kWarps + 1) * 32;
+constexpr int kFragmentBytes = kFragment * kStepK * 2;
+constexpr int kColumnBytes = 8 * kStepK * 2;
+constexpr int kSumBytes = kFragment * 8 * 4;  // of one fragment and eight rows of x
+constexpr int kMinFragments = 4;  // of 16 rows of W in a tile, each a warp's part; thinner tiles have too many steps
+constexpr int kMaxFragments = 8;
 constexpr int kMaxBlocks = 144;  // the multiprocessors of a whole chip
-constexpr int kMaxSharing = 8;   // blocks to a tile: more sums take longer to add up than they save
+constexpr int kMaxParts = 8;     // of a tile: more sums take longer to add up than they save
 constexpr int kMaxColumns = 16;  // of eight rows of x
+
+HOST_DEVICE int divided_up(int a, int b) { return (a + b - 1) / b; }
 
 struct Group {
   void* y;  // [M, y_stride] fp16, or fp32 with `float_out`
   int rows;
   int first_tile;
+  int steps;  // to a tile
   int y_stride;
   int activation;
+};
+
+// How the work is cut: tiles of so many fragments, in parts of k, or so many tiles to a block.
+struct Cut {
+  int fragments, parts, rounds;
 };
 
 struct Work {
   CUtensorMap w[kMaxGroups];
   CUtensorMap x[kMaxGroups];
   Group group[kMaxGroups];
+  Cut cut;
   int count;
   int m;
   int tiles;   // of all groups, for one chunk of the rows of x
   int chunks;
-  int steps;   // to a tile
-  bool all_add_up;  // each block that shares a tile adds up a part of it; needs blocks that have one tile each
   bool float_out;
 };
 
@@ -43,7 +49,8 @@ struct Tile {
   int group;
   int chunk;  // of the rows of x
   int row;    // first row of W within the group
-  int boxes;
+  int fragments;
+  int begin, end;  // steps that fall to this block
 };
 
 DEVICE Tile tile_at(const Work& work, int index) {
@@ -53,47 +60,65 @@ DEVICE Tile tile_at(const Work& work, int index) {
   tile.group = 0;
   while (tile.group + 1 < work.count && within >= work.group[tile.group + 1].first_tile) ++tile.group;
   const Group& group = work.group[tile.group];
-  tile.row = (within - group.first_tile) * kTileRows;
-  tile.boxes = min(kTileBoxes, (group.rows - tile.row) / kBoxRows);
+  tile.row = (within - group.first_tile) * work.cut.fragments * kFragment;
+  tile.fragments = min(work.cut.fragments, (group.rows - tile.row) / kFragment);
+  const int part = blockIdx.x % work.cut.parts;
+  tile.begin = group.steps * part / work.cut.parts;
+  tile.end = group.steps * (part + 1) / work.cut.parts;
   return tile;
 }
 
-DEVICE int all_steps(const Work& work) { return work.tiles * work.chunks * work.steps; }
-DEVICE int first_step(const Work& work, int block) { return all_steps(work) * block / static_cast<int>(gridDim.x); }
-DEVICE int block_of(const Work& work, int step) {
-  return ((step + 1) * static_cast<int>(gridDim.x) - 1) / all_steps(work);
-}
+// The tiles that this block has a part of, or all of them: from `first` to before `end`.
+struct Share {
+  int first, end;
 
-// Walks the steps of one block.
-struct Walk {
-  const Work& work;
-  int index, end;
-  int k;  // step within the tile
-  Tile tile;
-
-  DEVICE Walk(const Work& work, int begin, int end) : work(work), index(begin), end(end), k(begin % work.steps) {
-    tile = tile_at(work, begin / work.steps);
-  }
-  DEVICE bool done() const { return index >= end; }
-  DEVICE void next() {
-    ++index;
-    if (++k < work.steps) return;
-    k = 0;
-    if (!done()) tile = tile_at(work, index / work.steps);
+  DEVICE explicit Share(const Work& work) : first(blockIdx.x / work.cut.parts * work.cut.rounds) {
+    end = min(first + work.cut.rounds, work.tiles * work.chunks);
   }
 };
 
-// How many blocks share the work. Whole tiles, or equal parts of one, need the fewest sums of others; where that would
-// leave many multiprocessors idle, the runs of steps end where they may.
-inline int count_blocks(const Work& work, int multiprocessors) {
-  const int tiles = work.tiles * work.chunks, most = min(multiprocessors, kMaxBlocks);
-  if (tiles <= most) {
-    const int each = min(most / tiles, min(work.steps, kMaxSharing));
-    const bool small = each == min(work.steps, kMaxSharing);
-    if (small || tiles * each * 5 >= most * 4) return tiles * each;
-  } else {
-    const int rounds = (tiles + most - 1) / most;
-    if (tiles % rounds == 0 && tiles / rounds * 20 >= most * 19) return tiles / rounds;
+// Walks the steps of a share.
+struct Walk {
+  const Work& work;
+  const Share share;
+  int index;  // of the tile
+  Tile tile;
+  int k;  // step within it
+
+  DEVICE Walk(const Work& work, const Share& share)
+      : work(work), share(share), index(share.first), tile(tile_at(work, index)), k(tile.begin) {}
+  DEVICE bool done() const { return index >= share.end; }
+  DEVICE void next() {
+    if (++k < tile.end) return;
+    ++index;
+    if (done()) return;
+    tile = tile_at(work, index);
+    k = tile.begin;
   }
-  return min(most, tiles * work.steps);
+};
+
+// What adding up the parts of a tile takes, in bytes fetched in the same time (measured on an H200): so many, and so
+// many for each byte of sums.
+constexpr int kSumming = 48 * 1024, kSummingByte = 6;
+
+// The cut whose busiest block is done first. steps: to the deepest product; most_parts: steps to the shallowest, so that
+// no part is empty.
+inline Cut choose_cut(int count, const int* rows, int columns, int chunks, int steps, int most_parts,
+                      int multiprocessors) {
+  const int most = min(multiprocessors, kMaxBlocks);
+  Cut best = {};
+  int64_t least = 0;
+  for (int fragments = kMaxFragments; fragments >= kMinFragments; --fragments) {
+    int tiles = 0;
+    for (int i = 0; i < count; ++i) tiles += chunks * divided_up(rows[i], fragments * kFragment);
+    const Cut cut = {fragments, max(1, min(min(most / tiles, kMaxParts), most_parts)), divided_up(tiles, most)};
+    const int64_t step_bytes = fragments * kFragmentBytes + columns * kColumnBytes;
+    int64_t cost = step_bytes * cut.rounds * divided_up(steps, cut.parts);
+    if (cut.parts > 1) cost += kSumming + kSummingByte * fragments * columns * kSumBytes;
+    if (best.fragments == 0 || cost < least) {
+      best = cut;
+      least = cost;
+    }
+  }
+  return best;
 }

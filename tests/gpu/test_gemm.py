@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kernels import skinny_gemm
-from kernels.skinny_gemm import ACTIVATIONS, Product, products_reference, skinny_products
+from kernels.skinny_gemm import ACTIVATIONS, Product, products_reference, skinny_products, takes_any_depth
 from tests.gpu.accuracy import DEVICE, normal, relative_error
 
 pytestmark = [
@@ -71,6 +71,22 @@ def test_low_rank_inputs_alone(width: int, ranks: list[int], m: int) -> None:
     check([product(m, rank, width, y, "sigmoid") for rank, y in zip(ranks, parts, strict=True)])
 
 
+@pytest.mark.parametrize("m", ROWS)
+@pytest.mark.parametrize(
+    ("width", "ranks"), [(768, [64, 64, 32, 128]), (2048, [96, 96, 96, 256]), (4096, [128, 128, 96, 480])]
+)
+def test_products_of_unequal_depth_from_slices_of_columns(width: int, ranks: list[int], m: int) -> None:
+    if not takes_any_depth(DEVICE):
+        pytest.skip("this GPU's kernel takes products of one depth")
+    h = normal(m, sum(ranks))
+    check(
+        [
+            Product(x, normal(width, rank, scale=rank**-0.5), poisoned(m, width))
+            for x, rank in zip(h.split(ranks, dim=1), ranks, strict=True)
+        ]
+    )
+
+
 @pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("m", [1, 16, 33, 64])
 def test_fp32_outputs_are_not_rounded(m: int) -> None:
@@ -107,7 +123,12 @@ def test_waits_for_the_kernel_that_computes_its_input() -> None:
 
 
 @pytest.mark.usefixtures("kernel")
-@pytest.mark.parametrize(("k", "n"), [(96, 64), (128, 48)])
-def test_refuses_other_shapes(k: int, n: int) -> None:
+def test_refuses_other_widths() -> None:
     with pytest.raises(RuntimeError, match="could not be launched"):
-        skinny_products([product(1, n, k, poisoned(1, n))])
+        skinny_products([product(1, 48, 128, poisoned(1, 48))])
+
+
+def test_the_portable_kernel_refuses_other_depths(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skinny_gemm, "_HOPPER", None)
+    with pytest.raises(RuntimeError, match="could not be launched"):
+        skinny_products([product(1, 64, 96, poisoned(1, 64))])
