@@ -3,19 +3,16 @@
 import json
 import math
 import os
-import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import yaml
 
-LM_EVAL = shutil.which("lm_eval") or ""
+LM_EVAL = str(Path(sys.executable).with_name("lm_eval"))
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(not LM_EVAL, reason='needs `lm_eval` on the PATH: pip install "lm-eval[api]"'),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 DOCUMENTS = [
     {"question": "The capital of France is", "choices": ["Paris", "a potato", "世界"], "answer": 0},
