@@ -9,6 +9,7 @@ from unfold.admin import ModelAdmin
 from inference.batches import admin as batches_admin  # noqa: F401  (registers its models)
 from inference.models import ApiKey, Engine
 from inference.pages.engines import render_snapshot
+from inference.translation import admin as translation_admin  # noqa: F401
 
 
 @admin.register(ApiKey)

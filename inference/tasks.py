@@ -7,6 +7,7 @@ from django.core.management import call_command
 
 from inference.batches import tasks as batch_tasks  # noqa: F401  (so that workers know them)
 from inference.models import ApiKey
+from inference.translation import tasks as translation_tasks  # noqa: F401
 
 log = logging.getLogger(__name__)
 

@@ -141,6 +141,9 @@ class Worker:
         self.bus.set_capacity(engine.capacity)
         if engine.states:
             engine.states.forget(self.bus.forgotten())
+            for history in self.bus.wanted():
+                engine.states.warm(history)
+            engine.states.take_warmed()
             self._write_behind(engine.states)
         if engine.has_work:
             self._step(engine)

@@ -65,10 +65,15 @@ class Env:
     state_l2_entries: int = variable(32, least=0)  # in the host's memory
     state_l2_bytes: int = variable(2 * 2**30, least=0)
     prefix_cache_bytes: int = variable(512 * 2**20, least=0)  # 0: no prefix cache
+    prefix_cache_disk_bytes: int = variable(0, least=0)  # what falls out of it, in files; 0: none
     snapshot_seconds: float = variable(60.0, least=0.1)  # how long a session's state may be in memory alone
     session_busy: str = variable("wait", choices=("wait", "refuse"))  # what a second turn of a session does
     session_wait_seconds: float = variable(60.0, least=0)
     session_ttl_days: float = variable(30.0, least=0)  # 0: sessions are kept for ever
+    session_max_bytes: int = variable(0, least=0)  # of all sessions in the database; 0: no limit
+    translation_ttl_days: float = variable(30.0, least=0)  # after their end; 0: translation jobs are kept for ever
+
+    benchmark_targets: tuple[str, ...] = ()  # origins that may be benchmarked, beside this machine
 
     @property
     def own_redis(self) -> bool:

@@ -13,7 +13,7 @@ from django.contrib.auth import middleware as auth
 from django.contrib.messages import middleware as messages
 from django.contrib.sessions import middleware as sessions
 from django.http import HttpRequest, HttpResponse
-from django.middleware import clickjacking, common, csrf, security
+from django.middleware import clickjacking, common, csrf, locale, security
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 from rwkvsite.logs import request_id
@@ -22,7 +22,9 @@ SAFE_REQUEST_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
 def is_page(request: HttpRequest) -> bool:
-    return request.path_info.startswith(settings.PAGE_PATHS)
+    if request.path_info == "/":
+        return request.method in ("GET", "HEAD")  # the rest is the API's to refuse, in English
+    return request.path_info in settings.PAGES or request.path_info.startswith(settings.PAGE_PATHS)
 
 
 class PagesOnly:
@@ -39,6 +41,10 @@ class SecurityMiddleware(PagesOnly, security.SecurityMiddleware):
 
 
 class SessionMiddleware(PagesOnly, sessions.SessionMiddleware):
+    pass
+
+
+class LocaleMiddleware(PagesOnly, locale.LocaleMiddleware):
     pass
 
 

@@ -29,6 +29,7 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
     "channels",
     "django_celery_beat",
+    "django_htmx",
     "rwkvsite.apps.SiteConfig",
     "inference.apps.InferenceConfig",
     "sessions.apps.SessionsConfig",
@@ -41,13 +42,16 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 # --- Requests
 
 # Django's own middlewares hop to a thread twice per request, which costs more than a whole API call
-# does. Ours are the same ones, but they let everything outside of PAGE_PATHS through untouched.
-PAGE_PATHS = ("/admin/", "/docs/", "/schema/")
+# does. Ours are the same ones, but they let everything through untouched that is neither one of PAGES nor below
+# one of PAGE_PATHS.
+PAGES = ("/translate/",)  # the API has routes below it, and below `/`, which is a page too
+PAGE_PATHS = ("/admin/", "/docs/", "/schema/", "/i18n/", "/playground/", "/translate/jobs/", "/login/", "/logout/")
 MIDDLEWARE = [
     "rwkvsite.middleware.RequestIdMiddleware",
     "rwkvsite.middleware.StaticFilesMiddleware",
     "rwkvsite.middleware.SecurityMiddleware",
     "rwkvsite.middleware.SessionMiddleware",
+    "rwkvsite.middleware.LocaleMiddleware",
     "rwkvsite.middleware.CommonMiddleware",
     "rwkvsite.middleware.CsrfViewMiddleware",
     "rwkvsite.middleware.AuthenticationMiddleware",
@@ -107,7 +111,8 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
-LOGIN_URL = reverse_lazy("admin:login")
+LOGIN_URL = reverse_lazy("login")
+LOGIN_REDIRECT_URL = "/"
 
 # --- Storage
 
@@ -180,7 +185,13 @@ SPECTACULAR_SETTINGS = {
 
 STATIC_URL = "/static/"
 WHITENOISE_USE_FINDERS = True  # straight from the installed packages: no collectstatic before a start
-USE_I18N = False
+USE_I18N = True
+LANGUAGE_CODE = "en"  # what the API speaks, always: LocaleMiddleware acts on pages alone
+LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+LANGUAGE_COOKIE_AGE = 365 * 24 * 3600
+LANGUAGE_COOKIE_SAMESITE = "Lax"
+LANGUAGE_COOKIE_SECURE = RWKV.https
+LOCALE_PATHS = [BASE_DIR / "locale"]
 USE_TZ = True
 TIME_ZONE = "UTC"
 UNFOLD = {
@@ -203,9 +214,19 @@ UNFOLD = {
                         "link": reverse_lazy("admin:rwkv_sessions_session_changelist"),
                     },
                     {
+                        "title": "Tuned states",
+                        "icon": "tune",
+                        "link": reverse_lazy("admin:rwkv_sessions_initialstate_changelist"),
+                    },
+                    {
                         "title": "Batch jobs",
                         "icon": "list",
                         "link": reverse_lazy("admin:inference_batchjob_changelist"),
+                    },
+                    {
+                        "title": "Translations",
+                        "icon": "translate",
+                        "link": reverse_lazy("admin:inference_translationjob_changelist"),
                     },
                     {"title": "Files", "icon": "draft", "link": reverse_lazy("admin:inference_storedfile_changelist")},
                     {"title": "API keys", "icon": "key", "link": reverse_lazy("admin:inference_apikey_changelist")},
@@ -215,6 +236,66 @@ UNFOLD = {
                         "link": reverse_lazy("admin:django_celery_beat_periodictask_changelist"),
                     },
                     {"title": "Users", "icon": "person", "link": reverse_lazy("admin:auth_user_changelist")},
+                ],
+            },
+            {
+                "title": "Benchmarks",
+                "items": [
+                    {
+                        "title": "Runs",
+                        "icon": "speed",
+                        "link": reverse_lazy("admin:benchmarks_run_changelist"),
+                    },
+                    {
+                        "title": "Scenarios",
+                        "icon": "science",
+                        "link": reverse_lazy("admin:benchmarks_scenario_changelist"),
+                    },
+                    {
+                        "title": "Benchmark schedules",
+                        "icon": "event_repeat",
+                        "link": reverse_lazy("admin:benchmarks_schedule_changelist"),
+                    },
+                    {
+                        "title": "Trends",
+                        "icon": "trending_up",
+                        "link": reverse_lazy("admin:benchmarks_run_trends"),
+                    },
+                    {
+                        "title": "Evals",
+                        "icon": "fact_check",
+                        "link": reverse_lazy("admin:benchmarks_evalrun_changelist"),
+                    },
+                    {
+                        "title": "Eval sweeps",
+                        "icon": "checklist",
+                        "link": reverse_lazy("admin:benchmarks_evalsweep_changelist"),
+                    },
+                    {
+                        "title": "Eval schedules",
+                        "icon": "event_repeat",
+                        "link": reverse_lazy("admin:benchmarks_evalschedule_changelist"),
+                    },
+                    {
+                        "title": "Targets",
+                        "icon": "dns",
+                        "link": reverse_lazy("admin:benchmarks_target_changelist"),
+                    },
+                    {
+                        "title": "Data sets",
+                        "icon": "dataset",
+                        "link": reverse_lazy("admin:benchmarks_dataset_changelist"),
+                    },
+                    {
+                        "title": "Gates",
+                        "icon": "rule",
+                        "link": reverse_lazy("admin:benchmarks_gaterule_changelist"),
+                    },
+                    {
+                        "title": "Baselines",
+                        "icon": "flag",
+                        "link": reverse_lazy("admin:benchmarks_baseline_changelist"),
+                    },
                 ],
             },
         ],

@@ -8,11 +8,15 @@ import msgspec
 import redis
 from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.db.models import F, Sum
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from inference.bus import keys
+from inference.bus.call import NoEngine
+from inference.bus.messages import EngineStatus, History, ModelInfo, WarmStates
 from inference.bus.status import read_engines
 from sessions.models import KEY_LENGTH, Session
 from sessions.store import delete_sessions
@@ -38,6 +42,7 @@ def fork(session: Session, key: str) -> Session:
                 owner=session.owner,
                 model=session.model,
                 model_fingerprint=session.model_fingerprint,
+                start=session.start,
                 digest=session.digest,
                 token_count=session.token_count,
                 turn_count=session.turn_count,
@@ -65,6 +70,40 @@ def evict(names: Sequence[bytes]) -> None:
         log.warning("the engines keep states that nobody wants for now: %s", error)
 
 
+def warm(sessions: Sequence[Session]) -> int:
+    """Have an engine load saved states to its memory. Returns how many: those whose newest state is saved.
+
+    Raises NoEngine when none has their model loaded.
+    """
+    saved = [session for session in sessions if _is_saved(session)]
+    engines = [engine for engine in live_engines() if engine.state == "ready" and engine.model]
+    for fingerprint in {session.model_fingerprint for session in saved}:
+        chosen = [session for session in saved if session.model_fingerprint == fingerprint]
+        engine = next((e for e in engines if e.model and e.model.fingerprint == fingerprint), None)
+        if engine is None:
+            raise NoEngine(f"no engine has the model {chosen[0].model} loaded")
+        histories = [
+            History(
+                digest=bytes.fromhex(session.digest),
+                tokens=session.token_count,
+                session=session.pk,
+                turn=session.turn_count,
+            )
+            for session in chosen
+        ]
+        with _connect() as connection:
+            message = msgspec.msgpack.encode(WarmStates(engine.engine, histories))
+            connection.xadd(keys.CANCEL, {"warm": message}, maxlen=keys.CANCEL_STREAM_LENGTH)
+            for session in chosen:
+                connection.set(keys.home(session.pk), engine.engine, ex=keys.HOME_TTL_SECONDS)
+    return len(saved)
+
+
+def _is_saved(session: Session) -> bool:
+    snapshot = getattr(session, "snapshot", None)  # a session without one has no such attribute
+    return snapshot is not None and snapshot.digest == session.digest
+
+
 def expire(days: float) -> int:
     """Delete the sessions that were not used for so many days; 0 deletes none. Returns how many."""
     if not days:
@@ -79,13 +118,45 @@ def expire(days: float) -> int:
 
 def levels() -> dict[str, str]:
     """ "L1" or "L2" for the name, in hexadecimal, of every state in an engine's memory. Empty without Redis."""
-    try:
-        with _connect() as connection:
-            engines = read_engines(connection)
-    except redis.RedisError:
-        return {}
+    engines = live_engines()
     on_host = {name.hex(): "L2" for engine in engines for name in engine.host_states}
     return on_host | {name.hex(): "L1" for engine in engines for name in engine.device_states}
+
+
+def shrink(most_bytes: int) -> int:
+    """Delete the sessions unused for longest until the rest takes at most so much; 0 deletes none. Returns how many.
+
+    What a session takes is its saved state and 4 bytes for each token of its history.
+    """
+    if not most_bytes:
+        return 0
+    sized = Session.objects.present().annotate(bytes=Coalesce("snapshot__size", 0) + 4 * F("token_count"))
+    excess = (sized.aggregate(total=Sum("bytes"))["total"] or 0) - most_bytes
+    count = 0
+    while excess > 0 and (sessions := list(sized.order_by("last_used", "pk")[:DELETED_AT_ONCE])):
+        chosen = []
+        for session in sessions:
+            if excess > 0:
+                chosen.append(session)
+                excess -= session.bytes
+        delete(chosen)
+        count += len(chosen)
+    return count
+
+
+def live_engines() -> list[EngineStatus]:
+    """What the engines say of themselves; none when Redis is away."""
+    try:
+        with _connect() as connection:
+            return read_engines(connection)
+    except redis.RedisError:
+        return []
+
+
+def loaded_model(fingerprint: str = "") -> ModelInfo | None:
+    """The model of that fingerprint, if an engine has it loaded; without one, any that is loaded."""
+    models = [engine.model for engine in live_engines() if engine.model]
+    return next((model for model in models if fingerprint in ("", model.fingerprint)), None)
 
 
 def _connect() -> redis.Redis:

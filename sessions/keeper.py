@@ -37,6 +37,8 @@ class StateKeeper:
         self.written = 0
         self._fingerprint = model.fingerprint
         self._format = StateFormat(example)
+        initial = StateFormat({name: tensor.float() for name, tensor in example.items()})
+        self._formats = {initial.dtype: initial, self._format.dtype: self._format}
         self._most_bytes = most_bytes
         self._waiting: dict[bytes, tuple[SavedState, float]] = {}  # the oldest first, with when it came
         self._bytes = 0
@@ -87,7 +89,7 @@ class StateKeeper:
             connections.close_all()
         stored, saved = route.stored, None
         if stored:
-            state = self._format.unpack(stored.data)
+            state = self._formats[stored.dtype].unpack(stored.data)
             saved = SavedState(digest=stored.digest, tokens=stored.tokens, pending=stored.pending, state=state)
         return Loaded(base=route.base, saved=saved, tokens=route.tokens)
 

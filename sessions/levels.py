@@ -1,6 +1,8 @@
 """The three levels of one engine process, put together by the settings."""
 
 from inference.engine.backend import Backend
+from inference.engine.prefix_files import PrefixFiles
+from inference.engine.state_bytes import StateFormat
 from inference.engine.state_cache import StateCache
 from inference.history import BLOCK
 from rwkvsite.env import Env
@@ -16,6 +18,14 @@ class Levels:
         if not config.engine_slots:  # the back end took what there is: most of that is for running rows
             slots = min(slots, backend.slots // 4)
         example = backend.export_state(backend.slots - 1)
+        self._files = None
+        if config.prefix_cache_bytes and config.prefix_cache_disk_bytes:
+            self._files = PrefixFiles(
+                config.var_dir / "prefixes",
+                StateFormat(example),
+                backend.model.fingerprint,
+                config.prefix_cache_disk_bytes,
+            )
         self._keeper = StateKeeper(backend.model, example, most_bytes=max(config.state_l2_bytes, 1))
         self.cache = StateCache(
             backend,
@@ -25,11 +35,15 @@ class Levels:
             prefix_bytes=config.prefix_cache_bytes,
             prefix_block=PREFIX_BLOCKS.get(backend.device.split(":")[0], BLOCK),
             durable=self._keeper,
+            prefix_store=self._files,
         )
 
     def close(self) -> None:
-        """Write what the database has not got yet."""
+        """Write what the database has not got yet, and then the prompts' beginnings that are in memory alone."""
         self.cache.begin_sweep()
         while self.cache.sweep_one():
             pass
         self._keeper.close(FLUSH_SECONDS)
+        if self._files:
+            self.cache.store_prefixes()
+            self._files.close()

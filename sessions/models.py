@@ -13,6 +13,39 @@ DIGEST_LENGTH = 32  # hexadecimal
 LAYOUT = 1  # of a snapshot's bytes: all of `shift`, then all of `wkv`, in C order, little-endian
 
 
+class InitialState(models.Model):
+    """A tuned state that prompts and sessions can begin with instead of zero. Its bytes are in a table of their own."""
+
+    key = models.CharField(max_length=KEY_LENGTH, unique=True, help_text="The state_id of requests.")
+    owner = models.CharField(max_length=100, help_text="The caller who may use it.")
+    filename = models.CharField(max_length=255)
+    model = models.CharField(max_length=200)
+    model_fingerprint = models.CharField(max_length=64)
+    tensor_count = models.PositiveIntegerField()
+    pending_ids = models.BinaryField(default=bytes, help_text="Token ids that it has not been fed yet.")
+    checksum = models.CharField(max_length=64)
+    size = models.PositiveBigIntegerField(help_text="Bytes, of the file that was sent.")
+    created = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        verbose_name = "tuned state"
+        ordering = ["-created", "-pk"]
+        indexes = [models.Index(fields=["owner", "-created"], name="initial_state_owner")]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class InitialStateData(models.Model):
+    """`shift`, then `wkv`, as float32 in C order, little-endian: whatever types the file had."""
+
+    state = models.OneToOneField(InitialState, models.CASCADE, related_name="data", primary_key=True)
+    blob = models.BinaryField()
+
+    def __str__(self) -> str:
+        return f"bytes of initial state {self.pk}"
+
+
 class SessionQuerySet(models.QuerySet["Session"]):
     def present(self) -> "SessionQuerySet":
         """Without those that were deleted and stay for the sake of their branches."""
@@ -34,6 +67,9 @@ class Session(models.Model):
     owner = models.CharField(max_length=100, help_text="The caller who may use it.")
     model = models.CharField(max_length=200)
     model_fingerprint = models.CharField(max_length=64)
+    start = models.ForeignKey(
+        InitialState, models.PROTECT, null=True, blank=True, related_name="sessions", help_text="What it began with."
+    )
     digest = models.CharField(max_length=DIGEST_LENGTH, help_text="The name of its whole history.")
     token_count = models.PositiveBigIntegerField(default=0)
     turn_count = models.PositiveIntegerField(default=0, help_text="Those before a branch included.")
@@ -93,6 +129,26 @@ class Turn(models.Model):
 
     def __str__(self) -> str:
         return f"turn {self.number} of {self.session_id}"
+
+
+class LevelSample(models.Model):
+    """Where the states of sessions were at one time, for the charts. Counters are sums over the engines."""
+
+    created = models.DateTimeField(default=timezone.now, db_index=True)
+    device_states = models.PositiveIntegerField()
+    host_states = models.PositiveIntegerField()
+    sessions = models.PositiveIntegerField()
+    snapshot_bytes = models.PositiveBigIntegerField()
+    state_hits = models.PositiveBigIntegerField(help_text="Since the engines started.")
+    state_loads = models.PositiveBigIntegerField()
+    cached_tokens = models.PositiveBigIntegerField()
+    prompt_tokens = models.PositiveBigIntegerField()
+
+    class Meta:
+        ordering = ["created"]
+
+    def __str__(self) -> str:
+        return f"levels at {self.created}"
 
 
 class Snapshot(models.Model):

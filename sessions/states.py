@@ -12,9 +12,10 @@ from django.utils import timezone
 
 from inference.bus.messages import History
 from inference.history import extend, pack_ids, root, unpack_ids
-from sessions.models import LAYOUT, Session, Snapshot, SnapshotData
+from sessions.models import LAYOUT, InitialState, InitialStateData, Session, Snapshot, SnapshotData
 
 TURNS_AT_ONCE = 50
+INITIAL_DTYPE = "float32/float32"  # as InitialStateData has them
 
 
 class BrokenLog(Exception):
@@ -47,10 +48,13 @@ def find_route(history: History, cached: Collection[bytes], *, fingerprint: str,
     A snapshot that cannot be used (another dtype or layout, bytes that are not what was written) is
     passed over: the log leads to the same state. Raises BrokenLog.
     """
+    if not history.tokens:
+        return Route(stored=_read_start(history.start))
     turns: list[tuple[bytes, list[int]]] = []
-    begin = b""
+    begin, start = b"", None
     for session, last in _lineage(history):
-        begin = root(fingerprint, session.owner)
+        start = session.start_id
+        begin = root(fingerprint, session.owner, session.start.checksum if session.start else "")
         stored = _usable_snapshot(session, last, fingerprint=fingerprint, dtype=dtype)
         query = session.turns.filter(number__lte=last, number__gt=session.parent_turn or 0).order_by("-number")
         for digest, prompt, reply in query.values_list("digest", "prompt_ids", "reply_ids").iterator(TURNS_AT_ONCE):
@@ -60,14 +64,14 @@ def find_route(history: History, cached: Collection[bytes], *, fingerprint: str,
             if stored and stored.digest == digest and (state := _read(stored)):
                 return _checked(Route(stored=state), name, turns, history)
             turns.append((name, unpack_ids(bytes(prompt)) + unpack_ids(bytes(reply))))
-    return _checked(Route(), begin, turns, history)
+    return _checked(Route(stored=_read_start(start) if start else None), begin, turns, history)
 
 
 def _lineage(history: History) -> Iterator[tuple[Session, int]]:
     """The session and its ancestors, each with the last of its turns that belongs to the history."""
     pk, last = history.session, history.turn
     while pk is not None:
-        session = Session.objects.filter(pk=pk).first()
+        session = Session.objects.filter(pk=pk).select_related("start").first()
         if session is None:
             raise BrokenLog("the session is gone")
         yield session, last
@@ -92,6 +96,18 @@ def _read(snapshot: Snapshot) -> StoredState | None:
         dtype=snapshot.dtype,
         data=data,
     )
+
+
+def _read_start(pk: int) -> StoredState:
+    """An initial state. Raises BrokenLog."""
+    start = InitialState.objects.filter(pk=pk).first()
+    blob = InitialStateData.objects.filter(state=pk).values_list("blob", flat=True).first()
+    if start is None or blob is None:
+        raise BrokenLog("the initial state is gone")
+    data, pending = bytes(blob), bytes(start.pending_ids)
+    if checksum(data + pending) != start.checksum:
+        raise BrokenLog("the initial state is damaged")
+    return StoredState(digest=b"", tokens=0, pending=unpack_ids(pending), dtype=INITIAL_DTYPE, data=data)
 
 
 def _checked(route: Route, name: bytes, turns: list[tuple[bytes, list[int]]], history: History) -> Route:

@@ -12,8 +12,8 @@ from django.db.models import Max
 from django.utils import timezone
 
 from inference.bus.messages import History, ModelInfo
-from inference.history import extend, pack_ids, root
-from sessions.models import Session, Snapshot, Turn
+from inference.history import extend, pack_ids, root, unpack_ids
+from sessions.models import InitialState, Session, Snapshot, Turn
 
 BRANCH_ATTEMPTS = 20  # two branches made at once may want the same number
 
@@ -26,6 +26,10 @@ class WrongModel(Exception):
     """The session belongs to another model."""
 
 
+class WrongStart(Exception):
+    """The session began with another initial state."""
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """Where a session stands: what its next turn comes behind. `session` is None before its first turn."""
@@ -35,6 +39,7 @@ class Head:
     model: ModelInfo
     session: int | None
     history: History
+    start: int | None = None  # the primary key of the initial state, None for the zero state
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,16 +54,26 @@ class NewTurn:
 # -- turns --------------------------------------------------------------------------------------
 
 
-def read_head(owner: str, key: str, model: ModelInfo) -> Head:
-    """Raises WrongModel."""
+def read_head(owner: str, key: str, model: ModelInfo, start: InitialState | None = None) -> Head:
+    """`start` is what a new session begins with. Raises WrongModel, and WrongStart if the session began otherwise."""
     session = Session.objects.of(owner, key)
     if session is None:
-        return Head(owner, key, model, None, History(digest=root(model.fingerprint, owner)))
+        return Head(owner, key, model, None, beginning(owner, model, start), start.pk if start else None)
     if session.model_fingerprint != model.fingerprint:
         raise WrongModel(f"session {key} belongs to the model {session.model}, not to {model.id}")
+    if start and start.pk != session.start_id:
+        raise WrongStart(f"state_id: session {key} did not begin with {start.key}")
     digest = bytes.fromhex(session.digest)
     history = History(digest=digest, tokens=session.token_count, session=session.pk, turn=session.turn_count)
-    return Head(owner, key, model, session.pk, history)
+    return Head(owner, key, model, session.pk, history, session.start_id)
+
+
+def beginning(owner: str, model: ModelInfo, start: InitialState | None) -> History:
+    """The empty history of an owner and a model, behind an initial state if there is one."""
+    if start is None:
+        return History(digest=root(model.fingerprint, owner))
+    digest = root(model.fingerprint, owner, start.checksum)
+    return History(digest=digest, start=start.pk, pending=unpack_ids(bytes(start.pending_ids)))
 
 
 @transaction.atomic
@@ -70,7 +85,9 @@ def commit_turn(head: Head, turn: NewTurn) -> History:
     """
     after = _after(head.history, turn)
     if head.session is None:
-        session = Session(owner=head.owner, key=head.key, model=head.model.id, **_standing(head, after))
+        session = Session(
+            owner=head.owner, key=head.key, model=head.model.id, start_id=head.start, **_standing(head, after)
+        )
         try:
             with transaction.atomic():
                 session.save(force_insert=True)
@@ -107,6 +124,7 @@ def _commit_branch(head: Head, conversation: str, turn: NewTurn) -> tuple[Histor
         owner=head.owner,
         key=f"{conversation}:{number}",
         model=head.model.id,
+        start_id=head.start,
         conversation=conversation,
         branch=number,
         parent_id=head.session,

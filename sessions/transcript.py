@@ -1,6 +1,5 @@
 """A session as text: every turn's prompt and reply, those before a branch included."""
 
-import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -17,9 +16,14 @@ class SpokenTurn:
     reply: str
     finish_reason: str
     sampling: dict[str, Any]
-    tokens: int
+    prompt_ids: list[int]
+    reply_ids: list[int]
     created: datetime
     duration: float  # seconds
+
+    @property
+    def tokens(self) -> int:
+        return len(self.prompt_ids) + len(self.reply_ids)
 
 
 def read_transcript(session: Session, last: int | None = None) -> list[SpokenTurn]:
@@ -27,23 +31,6 @@ def read_transcript(session: Session, last: int | None = None) -> list[SpokenTur
     last = session.turn_count if last is None else last
     earlier = read_transcript(session.parent, session.parent_turn) if session.parent else []
     return earlier + [_spoken(turn) for turn in session.turns.filter(number__lte=last).order_by("number")]
-
-
-def as_json(session: Session) -> str:
-    """The transcript for another program: everything but the state."""
-    turns = [
-        {
-            "number": turn.number,
-            "prompt": turn.prompt,
-            "reply": turn.reply,
-            "finish_reason": turn.finish_reason,
-            "sampling": turn.sampling,
-            "created": turn.created.isoformat(),
-        }
-        for turn in read_transcript(session)
-    ]
-    about = {"session": session.key, "model": session.model, "fingerprint": session.model_fingerprint}
-    return json.dumps(about | {"tokens": session.token_count, "turns": turns}, ensure_ascii=False, indent=1)
 
 
 def _spoken(turn: Turn) -> SpokenTurn:
@@ -55,7 +42,8 @@ def _spoken(turn: Turn) -> SpokenTurn:
         reply=decode(reply),
         finish_reason=turn.finish_reason,
         sampling=turn.sampling,
-        tokens=len(prompt) + len(reply),
+        prompt_ids=prompt,
+        reply_ids=reply,
         created=turn.created,
         duration=turn.duration,
     )

@@ -1,5 +1,6 @@
 """What goes into one request of a load and what comes back raw; data sets, back ends and workers meet here."""
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -53,9 +54,14 @@ class Backend(Protocol):
 
     name: str
     default_endpoint: str
+    headers: Mapping[str, str]  # besides those of the run
 
     def body(self, prompt: Prompt, options: RequestOptions) -> dict[str, Any]:
-        """The JSON body. Raises ValueError for a prompt that this protocol cannot carry."""
+        """What to send, as `encode` takes it. Raises ValueError for a prompt that this protocol cannot carry."""
+        ...
+
+    def encode(self, body: dict[str, Any]) -> tuple[bytes, str]:
+        """The bytes to send and their content type: JSON, but for uploads."""
         ...
 
     def parse(self, exchange: Exchange, record: RequestRecord) -> None:

@@ -53,12 +53,14 @@ class TokenSource(StrEnum):
 class Chunk(msgspec.Struct, array_like=True, frozen=True):
     """One piece of the stream that carried content (a role-only or empty delta is none).
 
-    `tokens` is None where the server did not say how many tokens the piece holds.
+    `tokens` is None where the server did not say how many tokens the piece holds. `choice` is the place in the batch:
+    one request may carry several streams.
     """
 
     time: float
     tokens: int | None
     reasoning: bool = False
+    choice: int = 0
 
 
 class RequestRecord(msgspec.Struct, kw_only=True):
@@ -99,7 +101,7 @@ class RateChange(msgspec.Struct, frozen=True):
 
 
 class ClientHealth(msgspec.Struct, kw_only=True):
-    """Whether the generator itself kept up. `verdict` is "ok" or "client-limited", with the reasons in words."""
+    """Whether the generator itself kept up. `verdict` is "ok", "client-limited" or (imported runs) "unknown", with the reasons in words."""
 
     verdict: str
     reasons: list[str]
@@ -113,7 +115,7 @@ class RunResult(msgspec.Struct, kw_only=True):
     """A finished (or cancelled) run: everything that the exports, the database and the pages are made from."""
 
     run_id: str
-    kind: str  # serve, clients, multiturn
+    kind: str  # serve, clients, multiturn, imported
     started_at: str  # ISO 8601, UTC
     duration: float  # seconds, first send to last arrival over all phases but the warm-up
     cancelled: bool

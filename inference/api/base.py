@@ -20,7 +20,8 @@ from rest_framework.views import APIView
 from inference.api import errors
 from inference.api.auth import Admitted, KeyAuthentication
 from inference.api.cors import add_cors_headers
-from inference.api.generation import Generation, caller
+from inference.api.generation import Generation, caller, initial_state
+from inference.api.initial_state import read_initial_state
 from inference.api.metrics import count_request
 from inference.api.schemas import Payload
 from inference.api.sse import EventStream, guard_stream
@@ -51,6 +52,7 @@ class ApiView(APIView):
             try:
                 await sync_to_async(self.admit)(request)
                 caller.set(request.user.name if request.user else "")
+                initial_state.set(await read_initial_state(request))
                 handler = getattr(self, request.method.lower(), self.http_method_not_allowed)
                 response = await handler(request, *args, **kwargs)
             except Exception as exc:

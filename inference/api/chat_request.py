@@ -8,10 +8,10 @@ from typing import Annotated
 from msgspec import Meta
 
 from inference.api.errors import InvalidRequest
-from inference.api.generation import Generation, GenerationRequest, Row
+from inference.api.generation import Generation, GenerationRequest, Row, initial_state
 from inference.api.limits import check_rows, encode_prompts, new_tokens
 from inference.api.message_parts import MessageParser
-from inference.api.prompts import Message, ThinkStyle, render_chat, think_style
+from inference.api.prompts import PLAIN_STYLE, Message, ThinkStyle, render_chat, think_style
 from inference.api.reasoning import Thinking
 from inference.api.replies import ReasoningTokens, Usage
 from inference.api.sampling import CHAT, build_sampling, collect_stops
@@ -154,6 +154,8 @@ def _style(body: ChatFields) -> ThinkStyle:
     enabled = body.enable_think
     if enabled is None and body.reasoning_effort:
         enabled = body.reasoning_effort not in NO_REASONING
+    if initial_state.get() and (body.think_type, body.think, enabled) == (None, None, None):
+        return PLAIN_STYLE  # states are tuned on chats without any thoughts
     return think_style(body.think_type, body.think, enabled)
 
 

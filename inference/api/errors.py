@@ -13,7 +13,7 @@ from django.http import Http404, HttpResponse
 from redis.exceptions import RedisError
 from rest_framework import exceptions as drf
 
-from inference.api.generation import GenerationFailed
+from inference.api.generation import GenerationFailed, WrongState
 from inference.api.responses import json_response
 from inference.bus.call import BusError, NoEngine, QueueFull
 
@@ -109,6 +109,8 @@ def as_api_error(exc: Exception) -> ApiError:
             return Unavailable("the message bus is not reachable", retry_after=NoEngine.retry_after)
         case QueueFull():
             return Overloaded(str(exc), retry_after=exc.retry_after)
+        case WrongState():
+            return InvalidRequest(str(exc), param="state_id")
         case BusError():
             return Unavailable(str(exc), retry_after=exc.retry_after)
         case GenerationFailed(__cause__=BusError() as cause):

@@ -18,9 +18,10 @@ from django.conf import settings
 from inference.bus.call import BusError, Call
 from inference.bus.client import BusClient
 from inference.bus.messages import EngineStatus, Generate, History, ModelInfo, RowOutput, Sampling, TokenLogprobs
-from inference.history import root
 from inference.text.stream import TextStream
 from inference.text.tokenizer import get_tokenizer
+from sessions.models import InitialState
+from sessions.store import beginning
 
 # A process with few streams hands every token on as it comes; one with many gathers some per event,
 # since an event costs far more than a token: the more streams, the longer.
@@ -32,6 +33,14 @@ GATHER_SECONDS = 0.15  # the longest
 FinishReason = Literal["stop", "length"]
 
 caller: ContextVar[str] = ContextVar("caller", default="")  # the name of whom the current request is from
+
+
+# What the current request wants to begin with instead of the zero state.
+initial_state: ContextVar[InitialState | None] = ContextVar("initial_state", default=None)
+
+
+class WrongState(Exception):
+    """The initial state is of another model."""
 
 
 class GenerationFailed(Exception):
@@ -94,7 +103,7 @@ class Choice:
 class TurnKeeper(Protocol):
     """What is to see a generation's deltas before its consumer does, and to know when it is over."""
 
-    async def note(self, deltas: list[Delta]) -> None: ...
+    async def note(self, deltas: list[Delta], engine: str) -> None: ...
 
     async def release(self) -> None: ...
 
@@ -140,7 +149,7 @@ class Generation:
             deltas = [delta for index, output in outputs if (delta := self._advance(index, output))]
             if deltas:
                 if self._turn:
-                    await self._turn.note(deltas)
+                    await self._turn.note(deltas, self._call.engine)
                 yield _merged(deltas) if len(deltas) > 1 else deltas
 
     async def collect(self) -> list[Choice]:
@@ -254,11 +263,13 @@ def bus() -> BusClient:
 
 
 async def start(request: GenerationRequest, turn: TurnKeeper | None = None) -> Generation:
-    """Queue a request's rows. Raises NoEngine or QueueFull, in which case nothing was queued."""
+    """Queue a request's rows. Raises NoEngine, QueueFull or WrongState, in which case nothing was queued."""
     created = time.time()
     history = request.history
-    if history is None and request.prefix_cache:
-        history = await _shared_root(request.model)
+    if history is None:
+        history = await _beginning(request.model, shared=request.prefix_cache)
+        if history and history.start:
+            request.history = history  # it goes on behind the same state after a pause
     rows = [
         Generate(
             web="",
@@ -286,12 +297,24 @@ async def start(request: GenerationRequest, turn: TurnKeeper | None = None) -> G
     return Generation(client, await client.submit(rows, offline=request.offline, note=note), request, turn)
 
 
-async def _shared_root(model: str) -> History | None:
-    """What the prompts of one caller have in common: nothing is shared between callers."""
+async def _beginning(model: str, *, shared: bool) -> History | None:
+    """What the prompts of one caller begin behind; None: nothing, and nothing is shared. Raises WrongState."""
+    start = initial_state.get()
+    if not (shared or start):
+        return None
     for engine in await live_engines():
         if engine.model and engine.model.id == model:
-            return History(digest=root(engine.model.fingerprint, caller.get()))
+            history = beginning(caller.get(), engine.model, check_state(start, engine.model))
+            history.shared = shared
+            return history
     return None
+
+
+def check_state(state: InitialState | None, model: ModelInfo) -> InitialState | None:
+    """The state itself. Raises WrongState if it is of another model."""
+    if state and state.model_fingerprint != model.fingerprint:
+        raise WrongState(f"state_id: {state.key} is a state of the model {state.model}, not of {model.id}")
+    return state
 
 
 async def live_engines() -> list[EngineStatus]:

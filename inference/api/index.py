@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from django.conf import settings
+from asgiref.sync import sync_to_async
 from django.http import HttpResponse
 from django.template.loader import render_to_string
 from rest_framework.request import Request
 
+from inference.api.auth import KeyAuthentication
 from inference.api.base import ApiView
 from inference.api.generation import live_models
 from inference.api.openapi import operation
@@ -30,14 +31,15 @@ class IndexView(ApiView):
         except NoEngine:  # Redis is away
             models = []
         if "text/html" in request.META.get("HTTP_ACCEPT", ""):
-            return HttpResponse(render_index(request, models))
+            return HttpResponse(await sync_to_async(render_index)(request, models))
         return json_response(Index(models=[model.id for model in models]))
 
 
 def render_index(request: Request, models: list[ModelInfo]) -> str:
+    """The page, with an example that works for whoever looks at it. Asks the database."""
     context = {
         "base_url": f"{request.scheme}://{request.get_host()}",
         "models": models,
-        "needs_key": bool(settings.RWKV.api_password),
+        "needs_key": KeyAuthentication().authenticate(request) is None,
     }
-    return render_to_string("inference/index.html", context)
+    return render_to_string("inference/index.html", context, request._request)

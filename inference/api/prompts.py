@@ -62,6 +62,7 @@ class ChatPrompt:
     bans: list[tuple[int, int]]  # (position, token id), see Sampling.bans
 
 
+PLAIN_STYLE = ThinkStyle("", Thinking.NONE, forced=False)  # the reply follows the role at once
 _FREE = ThinkStyle(THINKING)
 _FAST = ThinkStyle(" <think>\n</think", Thinking.ENDING, forced=False)
 _BRIEF = ThinkStyle(THINKING, user_suffix=" (think a bit)")

@@ -55,6 +55,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     include_stop_str_in_output: bool | None = None
     chunk_size: Annotated[int, Meta(ge=1)] | None = None
     stream: bool | None = None
+    state_id: str | None = None  # an uploaded state to begin with; read for every route in one place
     password: str | None = None
 
 

@@ -17,9 +17,10 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import DatabaseError, connections
 
-from inference.api.errors import Conflict, Unavailable
-from inference.api.generation import Delta, GenerationRequest, bus
+from inference.api.errors import Conflict, InvalidRequest, Unavailable
+from inference.api.generation import Delta, GenerationRequest, bus, check_state, initial_state
 from inference.bus import keys
+from inference.bus.affinity import note_home
 from inference.bus.call import BusError
 from inference.bus.messages import Generate, History, ModelInfo
 from inference.text.tokenizer import get_tokenizer
@@ -29,6 +30,7 @@ from sessions.store import (
     NewTurn,
     SessionChanged,
     WrongModel,
+    WrongStart,
     commit_branch,
     commit_turn,
     read_head,
@@ -68,8 +70,11 @@ class Turn:
         self._request = request
         return request
 
-    async def note(self, deltas: list[Delta]) -> None:
-        """Take what is about to be told. Commits the turn when that is its end; raises ApiError if it cannot."""
+    async def note(self, deltas: list[Delta], engine: str) -> None:
+        """Take what `engine` has made and is about to be told. Commits the turn when that is its end.
+
+        Raises ApiError if it cannot.
+        """
         for delta in deltas:
             self._text += delta.text
             self._tokens += delta.tokens
@@ -77,15 +82,17 @@ class Turn:
                 # A stop string may end within a token, so what counts is the text that was shown.
                 cut = isinstance(delta.stop_reason, str)
                 reply = get_tokenizer().encode(self._text) if cut else self._tokens
-                await self._commit(reply, delta.finish_reason)
+                session = await self._commit(reply, delta.finish_reason)
+                await note_home(bus().redis, session, engine)
                 if cut:
-                    self._settle(reply)
+                    self._settle(reply, session)
 
     async def release(self) -> None:
         if self._lease:
             await self._lease.release()
 
-    async def _commit(self, reply: list[int], finish_reason: str) -> None:
+    async def _commit(self, reply: list[int], finish_reason: str) -> int:
+        """Returns the session's primary key."""
         assert self._request is not None, "use() comes first"
         row = self._request.rows[0]
         sampling = json.loads(msgspec.json.encode(row.sampling)) | {"max_tokens": self._request.max_tokens}
@@ -97,12 +104,13 @@ class Turn:
             duration=time.time() - self._begun,
         )
         if self._conversation:
-            _, self.branch = await in_database(commit_branch, self.head, self._conversation, turn)
+            history, self.branch = await in_database(commit_branch, self.head, self._conversation, turn)
         else:
-            await in_database(commit_turn, self.head, turn)
+            history = await in_database(commit_turn, self.head, turn)
+        return history.session
 
-    def _settle(self, reply: list[int]) -> None:
-        """Have an engine bring the state to where the text was cut, while the client reads it."""
+    def _settle(self, reply: list[int], session: int) -> None:
+        """Have the session's engine bring the state to where the text was cut, while the client reads it."""
         assert self._request is not None
         request = Generate(
             web="",
@@ -110,7 +118,7 @@ class Turn:
             model=self._request.model,
             prompt=self._request.rows[0].prompt + reply,
             max_tokens=0,
-            history=self.history,
+            history=msgspec.structs.replace(self.history, session=session),
             keep=True,
             request_id=self._request.request_id,
             endpoint="state.settle",
@@ -130,7 +138,8 @@ async def open_turn(owner: str, key: str, model: ModelInfo) -> Turn:
     except Busy as error:
         raise Conflict(f"session {key} is busy with another request", retry_after=1) from error
     try:
-        return Turn(await in_database(read_head, owner, key, model), lease)
+        start = check_state(initial_state.get(), model)
+        return Turn(await in_database(read_head, owner, key, model, start), lease)
     except BaseException:
         await lease.release()
         raise
@@ -138,7 +147,8 @@ async def open_turn(owner: str, key: str, model: ModelInfo) -> Turn:
 
 async def open_branch(owner: str, conversation: str, index: int, model: ModelInfo) -> Turn | None:
     """A turn that makes a new branch behind branch `index`, which may be open elsewhere. None: no such branch."""
-    head = await in_database(read_head, owner, f"{conversation}:{index}", model)
+    start = check_state(initial_state.get(), model)
+    head = await in_database(read_head, owner, f"{conversation}:{index}", model, start)
     if head.session is None and index:
         return None
     head.history.stays = True
@@ -160,6 +170,8 @@ async def in_database(work: Callable[..., Any], *args: Any) -> Any:
         return await sync_to_async(call)()
     except SessionChanged as error:
         raise Conflict(f"session {error} was changed meanwhile; this turn is not part of it") from error
+    except WrongStart as error:
+        raise InvalidRequest(str(error), param="state_id") from error
     except WrongModel as error:
         raise Conflict(str(error)) from error
     except DatabaseError as error:

@@ -16,6 +16,7 @@ from inference.api.files import FileContentView, FileListView, FileView
 from inference.api.fim import FimView
 from inference.api.health import HealthView, StatsView
 from inference.api.index import IndexView
+from inference.api.initial_states import InitialStateDeleteView, InitialStateListView, InitialStateUploadView
 from inference.api.model_list import ModelListView, ModelView
 from inference.api.model_load import ModelLoadView
 from inference.api.multi_state import MultiStateChatView
@@ -77,6 +78,9 @@ urlpatterns = [
     *both("v1/server/pause", PauseView),
     *both("v1/server/resume", ResumeView),
     *both("v1/model/load", ModelLoadView),
+    *both("v1/state/upload", InitialStateUploadView),
+    *both("v1/state/list", InitialStateListView),
+    *both("v1/state/delete", InitialStateDeleteView),
     *both("state/chat/completions", StateChatView),
     *both("multi_state/chat/completions", MultiStateChatView),
     *both("state/status", StateStatusView),

@@ -38,6 +38,7 @@ class Call:
         self.note = note
         self.delivered = [len(request.generated) for request in requests]
         self.open = len(self.requests)
+        self.engine = ""  # that sent its newest tokens
         self.numbers: set[int] = set()  # under which its rows were submitted
         self._outputs: list[tuple[int, RowOutput]] = []
         self._tokens = 0

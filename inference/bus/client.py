@@ -24,7 +24,7 @@ from redis.backoff import ExponentialBackoff
 from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
-from inference.bus import control, keys, paused
+from inference.bus import affinity, control, keys, paused
 from inference.bus.call import BusError, Call, NoEngine, QueueFull, RowFailed
 from inference.bus.messages import (
     Action,
@@ -64,6 +64,14 @@ class _Row:
         self.heard = time.monotonic()
         self.missing = False  # its entry was gone when last looked up
 
+    @property
+    def model(self) -> str:
+        return self.call.requests[self.index].model
+
+    @property
+    def begun(self) -> bool:
+        return bool(self.tokens)
+
 
 class BusClient:
     """A process's connection to the engines. Bound to the event loop that first uses it."""
@@ -98,13 +106,18 @@ class BusClient:
         return self._engines
 
     async def submit(self, requests: Sequence[Generate], *, offline: bool = False, note: Any = None) -> Call:
-        """Queue rows of one model. Raises NoEngine or QueueFull, in which case nothing was queued."""
+        """Queue rows of one model. Raises NoEngine or QueueFull, in which case nothing was queued.
+
+        The turn of a session goes to the engine that has its state, where one has.
+        """
         self._start()
         model = requests[0].model
         await self._require_engine(model)
         self._seen[model] = time.monotonic()
         stream = keys.requests(model, offline=offline)
         try:
+            if not offline:
+                stream = await affinity.home_stream(self._redis, requests[0], self._engines) or stream
             if await self._untaken(stream) + len(requests) > self.max_queue:
                 raise QueueFull(f"the queue is full: {self.max_queue} rows are waiting")
         except RedisError as error:
@@ -241,12 +254,12 @@ class BusClient:
             log.warning("could not cancel %d rows: %s", len(rows), error)
 
     def _resubmit(self, rows: Iterable[_Row], reason: str) -> None:
-        for stream, group in itertools.groupby(rows, key=lambda row: row.stream):
+        for stream, group in itertools.groupby(rows, key=lambda row: affinity.shared_stream(row.stream, row.model)):
             again = list(group)
             log.warning("submitting %d rows again: %s", len(again), reason)
             fresh = []
             for row in again:
-                copy = _Row(row.call, row.index, row.stream)
+                copy = _Row(row.call, row.index, stream)
                 copy.tokens = row.tokens
                 fresh.append(copy)
             self._spawn(self._send_again(stream, fresh))
@@ -284,7 +297,7 @@ class BusClient:
         for count, output in enumerate(reply.rows, start=1):
             row = self._rows.get(output.row)
             if row:
-                row.heard, row.missing = now, False
+                row.heard, row.missing, row.call.engine = now, False, reply.engine
                 self._deliver(row, output)
             if count % ROWS_PER_SLICE == 0:
                 await asyncio.sleep(0)
@@ -347,14 +360,20 @@ class BusClient:
             pipeline.xrange(row.stream, row.entry or b"-", row.entry or b"-", count=1)
         gone = []
         for (number, row), found in zip(silent.items(), await pipeline.execute(), strict=True):
-            if found or number not in self._rows:
+            if number not in self._rows:
+                continue
+            if affinity.is_stranded(row.stream, row.begun, self._engines):
+                gone.append(row)
+                del self._rows[number]
+                self._spawn(self._send_cancel({number: row}))
+            elif found:
                 row.missing = False
             elif row.missing:  # twice in a row, so its last reply is not merely still unread
                 gone.append(row)
                 del self._rows[number]
             else:
                 row.missing = True
-        self._resubmit(gone, "their requests vanished from the queue")
+        self._resubmit(gone, "their requests, or the engine that they were for, have vanished")
 
     def _fail_rows(self, model: str, error: BusError) -> None:
         for call in self.calls():

@@ -2,7 +2,9 @@
 
     rwkv:req:<model>           stream of interactive requests, read by the consumer group GROUP
     rwkv:req:<model>:offline   the same for work nobody waits for
-    rwkv:cancel                stream of cancellations, models to load and states to forget, read by every engine
+    rwkv:own:<engine>          stream of requests for one engine alone, which has the states that they need
+    rwkv:home:<session>        the engine that has a session's newest state, by its primary key
+    rwkv:cancel                stream of what every engine reads: cancellations, models and states to load or forget
     rwkv:rep:<web>             stream of replies to one web process, one entry an engine step
     rwkv:web:<web>             heartbeat of a web process
     rwkv:engine:<engine>       heartbeat of an engine: an EngineStatus
@@ -32,10 +34,26 @@ REPLY_TTL_SECONDS = 120
 CANCEL_STREAM_LENGTH = 10_000
 ANSWER_TTL_SECONDS = 60
 PAUSED_TTL_SECONDS = 24 * 3600
+HOME_TTL_SECONDS = 3600
+OWN_STREAM_TTL_SECONDS = 60  # of an engine that is gone
+_OWN = "rwkv:own:"
 
 
 def requests(model: str, *, offline: bool = False) -> str:
     return f"rwkv:req:{model}:offline" if offline else f"rwkv:req:{model}"
+
+
+def own(engine: str) -> str:
+    return f"{_OWN}{engine}"
+
+
+def is_own(stream: str) -> bool:
+    """Whether it is the stream of one engine."""
+    return stream.startswith(_OWN)
+
+
+def home(session: int) -> str:
+    return f"rwkv:home:{session}"
 
 
 def replies(web: str) -> str:

@@ -49,6 +49,9 @@ class History(msgspec.Struct, kw_only=True, omit_defaults=True):
     session: int = 0  # where the log is: the session's primary key, and the number of the last turn
     turn: int = 0
     stays: bool = False  # other histories will grow from it too
+    start: int = 0  # with no tokens: the primary key of the initial state, 0 for the zero state
+    pending: list[int] = []  # token ids that the initial state has not been fed
+    shared: bool = True  # with no tokens: prompts behind it may share the states of their beginnings
 
 
 class Generate(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -85,6 +88,13 @@ class LoadModel(msgspec.Struct, array_like=True):
 
     engines: list[str]
     model: str
+
+
+class WarmStates(msgspec.Struct, array_like=True):
+    """For the engine named: bring the states of these histories from the database to its memory."""
+
+    engine: str
+    histories: list[History]
 
 
 Action = Literal["list", "stop", "pause"]

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import msgspec
 import redis
@@ -20,10 +21,13 @@ from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
 from inference.bus import keys
-from inference.bus.messages import Cancel, EngineStatus, Generate, LoadModel, RowOutput, StepReply
+from inference.bus.messages import EngineStatus, Generate, History, RowOutput, StepReply
+from inference.bus.notices import Notices, RowKey
 from inference.bus.replies import by_stream, entries_of
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 BLOCK_MILLISECONDS = 200
 RECONNECT_SECONDS = 0.2
@@ -33,22 +37,18 @@ TOMBSTONES = 10_000  # cancelled rows remembered, in case the request comes afte
 
 LOST_POSITION = 2**31 - 1  # behind every delivered token: the position of a lost row is not known
 
-RowKey = tuple[str, int]  # (web process, its number for the row)
-
 
 class EngineBus:
     """Feeds one engine. `status` is called once a heartbeat, from another thread."""
 
     def __init__(self, url: str, *, status: Callable[[], EngineStatus], name: str | None = None) -> None:
-        self.wanted_model = ""  # the one to change to, once somebody has asked for it
         self.name = name or f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
         self._status = status
         self._url = url
         self._streams: list[str] = []
         self._entries: dict[RowKey, tuple[str, bytes]] = {}  # where each held row's request lies
         self._arrivals: deque[Generate] = deque()
-        self._cancels: deque[RowKey] = deque()
-        self._forgotten: deque[list[bytes]] = deque()
+        self._notices = Notices(self.name)
         self._tombstones: dict[RowKey, None] = {}
         self._last_cancel = b""
         self._outbox: deque[list[tuple[str, StepReply]]] = deque()
@@ -70,7 +70,7 @@ class EngineBus:
 
     def serve(self, model: str) -> None:
         """Begin to take requests for `model`, as far as `set_capacity` allows."""
-        self._streams = [keys.requests(model), keys.requests(model, offline=True)]
+        self._streams = [keys.own(self.name), keys.requests(model), keys.requests(model, offline=True)]
         self._run(self._read_requests, self._read_cancels)
 
     def set_capacity(self, slots: int) -> None:
@@ -82,9 +82,8 @@ class EngineBus:
 
     def arrivals(self) -> list[Generate]:
         """Requests that came since the last call, without those cancelled in the meantime."""
-        came = [self._arrivals.popleft() for _ in range(len(self._arrivals))]
         live = []
-        for request in came:
+        for request in _emptied(self._arrivals):
             if self._tombstones.pop((request.web, request.row), ()) is None:
                 self._acknowledge([(request.web, request.row)])
             else:
@@ -92,11 +91,20 @@ class EngineBus:
         return live
 
     def cancellations(self) -> list[RowKey]:
-        return [self._cancels.popleft() for _ in range(len(self._cancels))]
+        return _emptied(self._notices.cancels)
 
     def forgotten(self) -> list[bytes]:
         """Names of states that nobody can ask for any more."""
-        return [name for _ in range(len(self._forgotten)) for name in self._forgotten.popleft()]
+        return _emptied(self._notices.forgotten)
+
+    def wanted(self) -> list[History]:
+        """Histories whose states somebody wants in memory."""
+        return _emptied(self._notices.wanted)
+
+    @property
+    def wanted_model(self) -> str:
+        """The one to change to, "" until somebody asks for it."""
+        return self._notices.wanted_model
 
     def bury(self, key: RowKey) -> None:
         """Remember the cancellation of a row the engine does not hold: its request may still come."""
@@ -124,7 +132,7 @@ class EngineBus:
     def wait(self, timeout: float) -> None:
         """Sleep until there is something to do."""
         with self._news:
-            if not (self._arrivals or self._cancels):
+            if not (self._arrivals or self._notices.cancels):
                 self._news.wait(timeout)
 
     def stop(self, *, flush_seconds: float = 5.0) -> None:
@@ -140,7 +148,7 @@ class EngineBus:
             thread.join(timeout=flush_seconds)
         with self._connect() as connection:
             try:
-                connection.delete(keys.engine(self.name))
+                connection.delete(keys.engine(self.name), keys.own(self.name))
                 connection.srem(keys.ENGINES, self.name)
             except RedisError as error:
                 log.warning("could not sign off: %s", error)
@@ -204,12 +212,12 @@ class EngineBus:
                 self._notify()
 
     def _take(self, connection: redis.Redis, capacity: int) -> int:
-        """Interactive rows first; offline rows only where those leave room."""
-        interactive, offline = self._streams
-        taken = self._read_group(connection, [interactive], capacity)
-        if taken < capacity:
-            taken += self._read_group(connection, [offline], capacity - taken)
-        return taken or self._read_group(connection, [interactive, offline], capacity, BLOCK_MILLISECONDS)
+        """Rows for this engine first, then interactive ones; offline rows only where those leave room."""
+        taken = 0
+        for stream in self._streams:
+            if taken < capacity:
+                taken += self._read_group(connection, [stream], capacity - taken)
+        return taken or self._read_group(connection, self._streams, capacity, BLOCK_MILLISECONDS)
 
     def _read_group(self, connection: redis.Redis, streams: Sequence[str], count: int, block: int | None = None) -> int:
         names: dict[str, str] = dict.fromkeys(streams, ">")
@@ -231,17 +239,7 @@ class EngineBus:
             answer = connection.xread({keys.CANCEL: self._last_cancel}, count=100, block=1000)
             for entry, fields in entries_of(answer):
                 self._last_cancel = entry
-                if b"load" in fields:
-                    load = msgspec.msgpack.decode(fields[b"load"], type=LoadModel)
-                    if self.name in load.engines:
-                        self.wanted_model = load.model
-                    continue
-                if b"forget" in fields:
-                    self._forgotten.append(msgspec.msgpack.decode(fields[b"forget"], type=list[bytes]))
-                    self._notify()
-                    continue
-                cancel = msgspec.msgpack.decode(fields[b"m"], type=Cancel)
-                self._cancels.extend((cancel.web, row) for row in cancel.rows)
+                self._notices.read(fields)
                 self._notify()
 
     # -- replies out ----------------------------------------------------------------------------
@@ -296,6 +294,7 @@ class EngineBus:
             pipeline = connection.pipeline(transaction=False)
             pipeline.set(keys.engine(self.name), status, ex=keys.ENGINE_TTL_SECONDS)
             pipeline.sadd(keys.ENGINES, self.name)
+            pipeline.expire(keys.own(self.name), keys.OWN_STREAM_TTL_SECONDS)
             pipeline.execute()
             if self._streams and time.monotonic() - looked > CLAIM_SECONDS:
                 looked = time.monotonic()
@@ -340,7 +339,12 @@ class EngineBus:
         dead, self._absent = absent & self._absent, absent
         for key in held:
             if key[0] in dead:
-                self._cancels.append(key)
+                self._notices.cancels.append(key)
         if dead:
             log.warning("web processes are gone: %s", ", ".join(sorted(dead)))
             self._notify()
+
+
+def _emptied(queue: deque[T]) -> list[T]:
+    """What another thread has put into the queue so far."""
+    return [queue.popleft() for _ in range(len(queue))]

@@ -3,7 +3,7 @@
 Two levels for the heads of sessions, least recently used first out: L1 holds them in slots of the back
 end that no row runs in, L2 on the host. What falls out of L2 is offered to a durable store, which can
 also load a history that is in neither. Beside them is the prefix cache: states on the host, kept while
-prompts are prefilled, under a byte budget.
+prompts are prefilled, under a byte budget; what falls out of it may go on to files.
 
 A name says everything about a state (see `inference.history`), so an entry can be missing but never
 wrong, and none ever has to be invalidated.
@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 from inference.bus.messages import History
 from inference.engine.backend import Backend
@@ -51,6 +52,17 @@ class DurableStates(Protocol):
         """Take a state over. Must return at once."""
 
 
+class PrefixStore(Protocol):
+    """What keeps states of prefixes that have no place in memory. Nothing here may wait."""
+
+    def __contains__(self, digest: bytes) -> bool: ...
+
+    def load(self, digest: bytes) -> "Future[Any]":
+        """The state, or None if it cannot be had after all."""
+
+    def save(self, digest: bytes, state: State) -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class Entry:
     """One head. In L1 it has a slot, in L2 a state."""
@@ -83,6 +95,7 @@ class StateCache:
         prefix_bytes: int = 0,
         prefix_block: int = BLOCK,
         durable: DurableStates | None = None,
+        prefix_store: PrefixStore | None = None,
     ) -> None:
         """`slots` are L1: slots of `backend` that nobody else uses. `host_*` bound L2, `prefix_bytes` the prefixes.
 
@@ -95,11 +108,14 @@ class StateCache:
         self._slots = len(slots)
         self._host_entries, self._host_bytes, self._prefix_bytes = host_entries, host_bytes, prefix_bytes
         self._durable = durable
+        self._prefix_store = prefix_store
         self._device: dict[bytes, Entry] = {}  # the least recently used first
         self._host: dict[bytes, Entry] = {}
         self._host_used = self._prefix_used = 0
         self._prefixes: dict[bytes, State] = {}
+        self._coming: WeakValueDictionary[bytes, object] = WeakValueDictionary()
         self._sweep: deque[Entry] = deque()
+        self._warming: dict[bytes, tuple[History, Future[Loaded]]] = {}
 
     # -- for the heartbeat, which runs in another thread ----------------------------------------
 
@@ -132,6 +148,36 @@ class StateCache:
                 self._prefixes[digest] = state
                 return length, state
         return None
+
+    def is_coming(self, named: Sequence[tuple[int, bytes]], asker: object) -> bool:
+        """Whether another row is on its way to the state behind the longest of these (length, name) that is kept."""
+        following = b""
+        for _, digest in reversed(named):
+            if digest in self._prefixes:
+                break
+            following = digest
+        return self._coming.get(following) not in (None, asker)
+
+    def announce(self, digests: Collection[bytes], row: object) -> None:
+        """`row` will keep these prefixes. That ends when it is no longer referred to, whyever it has ended."""
+        for digest in digests:
+            self._coming[digest] = row
+
+    def warm(self, history: History) -> None:
+        """Start to bring a head to L2 that the durable store has got; `take_warmed` ends it."""
+        if not self.find(history.digest):
+            self._warming[history.digest] = history, self.load(history)
+
+    def take_warmed(self) -> None:
+        """Keep in L2 what has been loaded for that. A head that would have to be fed waits for its next turn."""
+        for digest, (history, future) in list(self._warming.items()):
+            if not future.done():
+                continue
+            del self._warming[digest]
+            saved = None if future.exception() else future.result().saved
+            if saved and saved.digest == digest and not self.find(digest):
+                entry = Entry(digest, history.tokens, saved.pending, state=saved.state, dirty=False)
+                self._keep_on_host(entry)
 
     def load(self, history: History) -> "Future[Loaded]":
         if self._durable is None:
@@ -174,12 +220,38 @@ class StateCache:
     def checkpoint(self, slot: int, digest: bytes) -> None:
         """Keep the state in `slot` as that of a prompt's prefix."""
         if digest in self._prefixes:
+            self._coming.pop(digest, None)
+        else:
+            self.keep_prefix(digest, self._backend.export_state(slot))
+
+    def keep_prefix(self, digest: bytes, state: State) -> None:
+        """Keep a state as that of a prompt's prefix, which may be empty behind an initial state."""
+        self._coming.pop(digest, None)
+        if digest in self._prefixes:
             return
-        state = self._backend.export_state(slot)
         self._prefixes[digest] = state
         self._prefix_used += state_bytes(state)
         while self._prefix_used > self._prefix_bytes:
-            self._prefix_used -= state_bytes(self._prefixes.pop(next(iter(self._prefixes))))
+            oldest = next(iter(self._prefixes))
+            state = self._prefixes.pop(oldest)
+            self._prefix_used -= state_bytes(state)
+            if self._prefix_store is not None:
+                self._prefix_store.save(oldest, state)
+
+    def stored_prefix(self, named: Sequence[tuple[int, bytes]]) -> "tuple[bytes, Future[Any]] | None":
+        """Start to load the longest of these (length, name), if it is in a file and no longer one is in memory."""
+        for _, digest in reversed(named):
+            if digest in self._prefixes or self._prefix_store is None:
+                return None
+            if digest in self._prefix_store:
+                return digest, self._prefix_store.load(digest)
+        return None
+
+    def store_prefixes(self) -> None:
+        """Hand every prefix in memory to the store, the most recently used first."""
+        if self._prefix_store is not None:
+            for digest, state in reversed(self._prefixes.items()):
+                self._prefix_store.save(digest, state)
 
     @property
     def keeps_prefixes(self) -> bool:

@@ -3,15 +3,19 @@
 from http import HTTPStatus
 
 import pytest
+import redis
 from django.contrib.auth.models import Permission, User
 from django.urls import reverse
 
-from inference.bus.messages import ModelInfo
+from inference.bus import keys
+from inference.bus.messages import EngineStatus, History, ModelInfo
+from inference.bus.server import EngineBus
 from inference.text.tokenizer import get_tokenizer
 from sessions import actions
 from sessions.models import Session, Snapshot, SnapshotData, Turn
 from sessions.states import StoredState, find_route, store_snapshots
 from sessions.store import NewTurn, commit_branch, commit_turn, read_head
+from tests.service import wait_until
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("redis_url")]
 
@@ -97,6 +101,34 @@ def test_a_fork_goes_its_own_way(admin_client):
     assert get_tokenizer().decode(route.tokens) == "Hello world More text"
     fork = Session.objects.of("me", "first fork 1")
     assert "Hello" in admin_client.get(page(fork, "transcript")).text
+
+
+def test_an_engine_is_told_to_load_the_states_that_are_saved(admin_client, redis_url):
+    saved, stale = say("first", "Hello", " world"), say("second", "Hi", " there")
+    Snapshot.objects.filter(session=stale).update(digest="0" * 32)
+    body = {"action": "warm", "_selected_action": [saved.pk, stale.pk]}
+    page = admin_client.post(LIST, body, follow=True)
+    assert "Nothing is loaded: no engine has the model tiny loaded" in page.text
+    status = EngineStatus(engine="e", state="ready", host="", pid=0, started=0.0, updated=0.0, model=MODEL)
+    engine = EngineBus(redis_url, status=lambda: status, name="e")
+    engine.start()
+    engine.serve(MODEL.id)
+    try:
+        wait_until(actions.live_engines, 10, "the engine is alive")
+        with redis.Redis.from_url(redis_url) as connection:
+            wait_until(lambda: connection.exists(keys.own("e")), 10, "the engine reads")
+        wanted: list[History] = []
+
+        def is_told() -> bool:
+            admin_client.post(LIST, body)
+            wanted.extend(engine.wanted())
+            return bool(wanted)
+
+        wait_until(is_told, 10, "the engine is told")
+    finally:
+        engine.stop()
+    assert {history.session for history in wanted} == {saved.pk}
+    assert wanted[0] == read_head("me", "first", MODEL).history
 
 
 def test_a_key_that_is_taken_cannot_be_forked_to():

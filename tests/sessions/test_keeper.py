@@ -1,5 +1,6 @@
 """The engine's way to the database: a real model, a real database, and what was in memory gone."""
 
+import io
 import threading
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from inference.engine.engine import Engine
 from inference.engine.torch_backend import TorchBackend
 from rwkvsite.env import parse
 from sessions import keeper
+from sessions.initial_states import keep_state, shape_of
 from sessions.levels import Levels
-from sessions.models import Session, Snapshot, SnapshotData
+from sessions.models import InitialStateData, Session, Snapshot, SnapshotData
+from sessions.state_file import write_state
 from sessions.store import Head, NewTurn, commit_turn, read_head
 from tests.service import wait_until
 
@@ -109,12 +112,55 @@ def test_a_stopped_engine_has_written_every_state_and_the_next_one_reads_them(st
     assert after.engine.counters.prompt_tokens - fed == 4 * 2, "each: the token that was pending, and the prompt"
 
 
+def test_a_saved_state_is_brought_to_memory_before_it_is_wanted(start):
+    expected = alone(start, [5, 6], [7])
+    before = start()
+    assert before.turn("a", [5, 6]) == expected[0]
+    before.levels.close()
+    after = start()
+    cache, history = after.levels.cache, read_head("me", "a", after.backend.model).history
+    cache.warm(history)
+
+    def is_there() -> bool:
+        cache.take_warmed()
+        return history.digest in cache.host_names()
+
+    wait_until(is_there, 10, "the state is in L2")
+    assert after.turn("a", [7]) == expected[1]
+    assert cache.counters.host_hits == 1
+
+
 def test_a_killed_engine_loses_no_turn(start):
     expected = alone(start, [5, 6], [7], [8])
     killed = start()
     assert [killed.turn("a", prompt) for prompt in ([5, 6], [7])] == expected[:2]
     assert not Snapshot.objects.filter(session__key="a").exists()
     assert start().turn("a", [8]) == expected[2]
+
+
+def test_a_session_behind_an_initial_state_is_rebuilt_with_it(start, backend):
+    file, shape = io.BytesIO(), shape_of(backend.model)
+    values = torch.randn(2 * 2 * 128 + 2 * 2 * 64 * 64).numpy().tobytes()
+    write_state(file, shape, dtypes=["float32"] * 2, data=values, pending=[9], model_fingerprint="")
+    state = keep_state("me", backend.model, "tuned.pth", file, file.tell())
+    turns = ([5, 6], [7], [8])
+
+    def play(process: Process, key: str, *prompts: list[int]) -> list[list[int]]:
+        replies = []
+        for prompt in prompts:
+            head = read_head("me", key, backend.model, state)
+            replies.append(process.ask(prompt, head.history))
+            commit(head, prompt, replies[-1])
+        return replies
+
+    expected = play(start(STATE_L1_SLOTS="2"), "stays", *turns)
+    assert expected != alone(start, *turns)
+    assert play(start(), "moves", *turns[:2]) == expected[:2]
+    Snapshot.objects.all().delete()
+    assert play(start(), "moves", turns[2]) == expected[2:]
+    InitialStateData.objects.update(blob=b"damaged")
+    with pytest.raises(AssertionError, match="the session's state cannot be loaded now"):
+        play(start(), "moves", [9])
 
 
 def test_states_move_through_all_levels_while_they_are_used(start):

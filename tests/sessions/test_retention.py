@@ -1,13 +1,15 @@
 """Sessions that nobody uses any more."""
 
+import dataclasses
 from datetime import timedelta
 
 import pytest
 from django.utils import timezone
 
 from inference.bus.messages import ModelInfo
-from sessions.actions import expire
+from sessions.actions import expire, shrink
 from sessions.models import Session
+from sessions.states import StoredState, store_snapshots
 from sessions.store import NewTurn, commit_turn, read_head
 from sessions.tasks import remove_old_sessions
 
@@ -39,3 +41,17 @@ def test_zero_days_keep_everything():
     used("old", 10_000)
     assert expire(0) == 0
     assert keys() == {"old"}
+
+
+def test_the_sessions_unused_for_longest_go_until_the_rest_fits(settings):
+    for days, key in enumerate("abcd"):
+        used(key, days)
+    session = Session.objects.get(key="b")
+    state = StoredState(digest=bytes.fromhex(session.digest), tokens=2, pending=[], dtype="f", data=b"s" * 1000)
+    store_snapshots([state], fingerprint=MODEL.fingerprint)  # of all four: their histories are the same
+    assert shrink(4 * 1008) == 0
+    settings.RWKV = dataclasses.replace(settings.RWKV, session_max_bytes=2 * 1008)
+    remove_old_sessions()
+    assert keys() == {"a", "b"}
+    assert shrink(1) == 2
+    assert keys() == set()

@@ -1,0 +1,151 @@
+"""`bench sweep`: the same load at several rates, concurrencies or numbers of users."""
+
+import time
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Mapping
+from copy import copy
+from pathlib import Path
+from typing import Any, TextIO
+
+import msgspec
+
+from benchmarks.commands import delivery, generate, tables
+from benchmarks.loadgen import sweep
+from benchmarks.loadgen.declare import BadOption
+from benchmarks.loadgen.options import Profile, checked_profile
+from benchmarks.loadgen.sweep import Point
+
+HELP = "Measure at several loads, and tell where more load brings latency instead of throughput."
+
+GOOD_SHARE = 0.99
+# What one axis sets may not be given beside it: it would be another load, or none.
+EXCLUDED = {
+    "request_rate": ("request_rate", "users", "ramp_up_strategy", "stages"),
+    "max_concurrency": ("max_concurrency", "users"),
+    "users": ("users", "request_rate", "max_concurrency", "ramp_up_strategy", "stages"),
+}
+COLUMNS = (
+    ("request_throughput", "requests/s"),
+    ("output_throughput", "tokens/s"),
+    ("ttft_p50", "TTFT p50"),
+    ("ttft_p99", "TTFT p99"),
+    ("tpot_p50", "TPOT p50"),
+    ("e2el_mean", "E2EL mean"),
+)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("sweep")
+    group.add_argument("--axis", "--workload-var", choices=sweep.AXES, default="request_rate", help="what varies")
+    group.add_argument(
+        "--values", nargs="+", type=_positive, metavar="N", help="default: spaced between the lowest and the highest"
+    )
+    group.add_argument("--points", "--workload-iters", type=int, default=5, help="how many of those (5)")
+    group.add_argument("--repeats", "--num-runs", type=int, default=1, help="runs of each value (1)")
+    group.add_argument("--cooldown", type=float, default=0.0, metavar="SECONDS", help="between two runs (0)")
+    group.add_argument("--sweep-result", type=Path, metavar="PATH", help="write the points to this JSON file")
+    generate.add_arguments(parser)
+
+
+def run(options: Namespace, stdout: TextIO) -> int:
+    values = generate.given_options(options, {})
+    for name in EXCLUDED[options.axis]:
+        if name in values:
+            raise BadOption(f"--{name.replace('_', '-')} cannot be given beside --axis {options.axis}")
+    if options.points < 2 or options.repeats < 1:
+        raise BadOption("--points needs at least 2, and --repeats at least 1")
+    loads = _Sweep(options, values, stdout)
+    wanted = options.values or loads.range()
+    wanted = [value for value in wanted for _ in range(options.repeats)]
+    found = []
+    for value in sweep.in_random_order(wanted, values.get("seed", 0)):
+        if loads.interrupted:
+            break
+        found.append(loads.measure(options.axis, value))
+    found.sort(key=lambda one: one.value)
+    _write_table(options.axis, found, stdout)
+    if options.sweep_result:
+        _save(options.sweep_result, options.axis, found)
+        stdout.write(f"written to {options.sweep_result}\n")
+    if loads.interrupted:
+        return generate.INTERRUPTED
+    return 0 if all(one.success_rate for one in found) else generate.FAILED
+
+
+class _Sweep:
+    """Runs that differ in one option."""
+
+    def __init__(self, options: Namespace, values: Mapping[str, Any], stdout: TextIO) -> None:
+        self.interrupted = False
+        self._options = copy(options)
+        self._options.disable_tqdm = options.disable_tqdm or options.progress_json
+        self._values = values
+        self._stdout = stdout
+        self._count = 0
+
+    def range(self) -> list[float]:
+        """From one request at a time to all at once, which is what the server can do at most."""
+        axis, points = self._options.axis, self._options.points
+        self._stdout.write("the lowest and the highest load first\n")
+        low, high = self.measure("max_concurrency", 1), self.measure("request_rate", float("inf"))
+        if not (low.request_throughput and high.request_throughput):
+            raise BadOption("--values: not a single request was answered, so that the range must be given")
+        if axis == "request_rate":
+            return sweep.spread(low.request_throughput, high.request_throughput, points, whole=False)
+        return sweep.spread(1.0, max(2.0, sweep.highest_concurrency(high)), points, whole=True)
+
+    def measure(self, axis: str, value: float) -> Point:
+        """One run; its result goes where a single run's goes, and under the sweep's label."""
+        self._count += 1
+        profile = self._profile(axis, value)
+        kind = "serve" if profile.users is None else "clients"
+        result = generate.measure(kind, profile, self._options, self._stdout)
+        self.interrupted = self.interrupted or result.cancelled
+        quiet = copy(self._options)
+        if quiet.result:
+            quiet.result = quiet.result.with_stem(f"{quiet.result.stem}-{self._count}")
+        delivery.write(result, quiet)
+        point = sweep.point(value, result)
+        self._stdout.write(f"{axis} {tables.number(value)}: {tables.number(point.request_throughput)} requests/s\n")
+        if self._options.cooldown and not self.interrupted:
+            time.sleep(self._options.cooldown)
+        return point
+
+    def _profile(self, axis: str, value: float) -> Profile:
+        whole = axis != "request_rate"
+        return checked_profile({**self._values, axis: int(value) if whole else value})
+
+
+def _write_table(axis: str, found: list[Point], stdout: TextIO) -> None:
+    stdout.write(f"\n{axis:<16}" + "".join(f"{title:>12}" for _, title in COLUMNS) + "  good  client\n")
+    for one in found:
+        cells = "".join(f"{tables.number(getattr(one, name)):>12}" for name, _ in COLUMNS)
+        good = "-" if one.goodput is None else f"{one.goodput:.0%}"
+        stdout.write(f"{tables.number(one.value):<16}{cells}  {good:>4}  {one.client}\n")
+    if bend := sweep.knee(found):
+        stdout.write(f"the knee is at {axis} {tables.number(bend.value)}\n")
+    if best := sweep.highest_good(found, GOOD_SHARE):
+        stdout.write(f"{GOOD_SHARE:.0%} of requests keep the limits up to {axis} {tables.number(best.value)}\n")
+
+
+def _save(path: Path, axis: str, found: list[Point]) -> None:
+    """Raises BadOption."""
+    bend = sweep.knee(found)
+    try:
+        path.write_bytes(
+            msgspec.json.format(
+                msgspec.json.encode({"axis": axis, "knee": None if bend is None else bend.value, "points": found})
+            )
+        )
+    except OSError as error:
+        raise BadOption(f"--sweep-result: {error}") from None
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if value <= 0:
+        raise ArgumentTypeError(f"expected numbers above 0, got {text!r}")
+    return value

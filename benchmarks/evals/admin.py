@@ -1,0 +1,251 @@
+"""Evals in the admin: sweeps and schedules to edit; runs to read, cancel, resume and compare."""
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import path, reverse
+from django.utils.html import format_html, format_html_join
+from unfold.admin import ModelAdmin
+from unfold.decorators import display
+
+from benchmarks.evals.actions import NotPossible, cancel_run, queue_sweep, resume_run
+from benchmarks.evals.compare_page import comparison_view
+from benchmarks.evals.models import EvalItem, EvalRun, EvalSchedule, EvalSweep
+from benchmarks.models.runs import OPEN, Status
+from inference.batches.admin import ReadOnlyAdmin
+
+STATUS_LABELS = {
+    Status.QUEUED: "info",
+    Status.RUNNING: "info",
+    Status.DONE: "success",
+    Status.FAILED: "danger",
+    Status.CANCELLED: "warning",
+    Status.LOST: "danger",
+}
+SHOWN_CHARACTERS = 120
+LINK = "text-primary-600 dark:text-primary-500 underline"
+
+
+@admin.register(EvalSweep)
+class EvalSweepAdmin(ModelAdmin):
+    list_display = ["name", "task", "target", "data", "limit", "runs_of_it"]
+    list_filter = ["task", "target"]
+    list_select_related = ["target"]
+    search_fields = ["name"]
+    autocomplete_fields = ["target"]
+    actions = ["run_now"]
+    fields = ["name", "task", "target", "data", "limit", "concurrency", "options", "entries"]
+    save_as = True
+
+    def has_run_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("benchmarks.add_evalrun")
+
+    @display(description="runs")
+    def runs_of_it(self, sweep: EvalSweep) -> str:
+        url = f"{reverse('admin:benchmarks_evalrun_changelist')}?sweep__id__exact={sweep.pk}"
+        return format_html('<a class="{}" href="{}">Runs</a>', LINK, url)
+
+    @admin.action(description="Run now", permissions=["run"])
+    def run_now(self, request: HttpRequest, sweeps: QuerySet[EvalSweep]) -> None:
+        for sweep in sweeps.select_related("target"):
+            try:
+                runs = queue_sweep(sweep)
+            except NotPossible as error:
+                self.message_user(request, str(error), messages.WARNING)
+            else:
+                self.message_user(request, f"{sweep}: {len(runs)} queued", messages.SUCCESS)
+
+
+@admin.register(EvalSchedule)
+class EvalScheduleAdmin(ModelAdmin):
+    list_display = ["name", "sweep", "rhythm", "enabled", "last_run_at"]
+    list_filter = ["enabled"]
+    list_select_related = ["sweep", "crontab", "interval"]
+    autocomplete_fields = ["sweep"]
+    fields = ["name", "sweep", "enabled", "interval", "crontab", "start_time", "one_off", "last_run_at"]
+    readonly_fields = ["last_run_at"]
+
+    @display(description="when")
+    def rhythm(self, schedule: EvalSchedule) -> str:
+        return str(schedule.crontab or schedule.interval or "–")
+
+
+@admin.register(EvalRun)
+class EvalRunAdmin(ReadOnlyAdmin):
+    list_display = ["task", "label", "model", "engine", "status_label", "progress", "score", "perplexity", "created"]
+    list_display_links = ["task", "label"]
+    list_filter = ["task", "status", "sweep", "model", "backend"]
+    search_fields = ["key", "label", "model", "fingerprint"]
+    list_select_related = ["sweep"]
+    actions = ["compare", "cancel", "resume"]
+    fieldsets = [
+        (None, {"fields": ["key", "task", "label", "sweep", "status_label", "progress", "error"]}),
+        ("Score", {"fields": ["score", "perplexity", "bits_per_byte", "by_group", "gate_outcomes", "links"]}),
+        ("Speed", {"fields": ["documents_a_second", "prompt_tokens_per_second", "output_tokens_per_second"]}),
+        ("Server", {"fields": ["base_url", "model", "fingerprint", "backend", "device"]}),
+        ("Settings", {"fields": ["prefix_policy", "configuration", "created", "started", "finished", "host"]}),
+    ]
+    readonly_fields = [
+        "status_label",
+        "progress",
+        "score",
+        "perplexity",
+        "by_group",
+        "gate_outcomes",
+        "links",
+        "documents_a_second",
+        "prompt_tokens_per_second",
+        "output_tokens_per_second",
+        "prefix_policy",
+    ]
+
+    def has_delete_permission(self, request: HttpRequest, obj: EvalRun | None = None) -> bool:
+        """Of what is over; the runs of an open sweep would otherwise write into nothing."""
+        return ModelAdmin.has_delete_permission(self, request, obj) and (obj is None or obj.status not in OPEN)
+
+    def get_urls(self) -> list[Any]:
+        compare = self.admin_site.admin_view(self.compare_view)
+        return [path("compare/", compare, name="benchmarks_evalrun_compare"), *super().get_urls()]
+
+    def compare_view(self, request: HttpRequest) -> HttpResponse:
+        return comparison_view(self, request)
+
+    # -- columns and fields -----------------------------------------------------------------------
+
+    @display(description="status", ordering="status", label=STATUS_LABELS)
+    def status_label(self, run: EvalRun) -> str:
+        return run.status
+
+    @display(description="answered")
+    def progress(self, run: EvalRun) -> str:
+        if not run.documents or run.status == Status.DONE:
+            return str(run.n)
+        return format_html('<progress value="{}" max="{}"></progress> {}', run.n, run.documents, run.n)
+
+    @display(description="engine")
+    def engine(self, run: EvalRun) -> str:
+        return f"{run.backend} {run.device}".strip() or "–"
+
+    @display(description="accuracy (95% interval)", ordering="acc")
+    def score(self, run: EvalRun) -> str:
+        if run.acc is None:
+            return "–"
+        low, high = run.summary["acc_ci95"]
+        return f"{run.acc:.2%} ({low:.2%} – {high:.2%})"
+
+    @display(description="perplexity (95% interval)", ordering="ppl")
+    def perplexity(self, run: EvalRun) -> str:
+        interval = run.summary.get("ppl_ci95")
+        if run.ppl is None or not interval:
+            return "–"
+        return f"{run.ppl:.4g} ({interval[0]:.4g} – {interval[1]:.4g})"
+
+    @display(description="by group")
+    def by_group(self, run: EvalRun) -> str:
+        groups = [
+            (name or "–", f"{group['acc']:.1%}", group["n"]) for name, group in run.summary.get("groups", {}).items()
+        ]
+        return format_html_join("", "<p>{}: {} of {}</p>", groups) or "–"
+
+    @display(description="rules")
+    def gate_outcomes(self, run: EvalRun) -> str:
+        rows = [(gate["rule"], gate["outcome"], gate["words"]) for gate in run.gates]
+        return format_html_join("", "<p>{}: <strong>{}</strong>, {}</p>", rows) or "–"
+
+    @display(description="documents")
+    def links(self, run: EvalRun) -> str:
+        items = f"{reverse('admin:benchmarks_evalitem_changelist')}?run__id__exact={run.pk}"
+        html = format_html('<a class="{}" href="{}">Every document</a>', LINK, items)
+        first = EvalRun.objects.filter(series=run.series).order_by("pk").first() if run.series else None
+        if first and first.pk != run.pk:
+            flips = f"{reverse('admin:benchmarks_evalrun_compare')}?runs={first.pk},{run.pk}"
+            html = format_html('{} · <a class="{}" href="{}">Flips against {}</a>', html, LINK, flips, first)
+        return html
+
+    @display(description="documents/s")
+    def documents_a_second(self, run: EvalRun) -> str:
+        return "–" if run.documents_per_second is None else f"{run.documents_per_second:,.1f}"
+
+    @display(description="prompt tokens/s")
+    def prompt_tokens_per_second(self, run: EvalRun) -> str:
+        return _rate(run, "prompt_tokens_per_second")
+
+    @display(description="output tokens/s")
+    def output_tokens_per_second(self, run: EvalRun) -> str:
+        return _rate(run, "output_tokens_per_second")
+
+    @display(description="prompts")
+    def prefix_policy(self, run: EvalRun) -> str:
+        settings = run.summary.get("settings", {})
+        if settings.get("prompts") == "text":
+            return "text, prefix as the server has it"
+        prefix = settings.get("prefix")
+        return "ids without a prefix token" if prefix is None else f"ids behind the prefix token {prefix}"
+
+    # -- actions ----------------------------------------------------------------------------------
+
+    @admin.action(description="Compare: flips against the oldest one", permissions=["view"])
+    def compare(self, request: HttpRequest, runs: QuerySet[EvalRun]) -> HttpResponse | None:
+        keys = sorted(runs.values_list("pk", flat=True))
+        if len(keys) < 2:
+            self.message_user(request, "Choose two runs or more of one eval.", messages.WARNING)
+            return None
+        return redirect(f"{reverse('admin:benchmarks_evalrun_compare')}?runs={','.join(map(str, keys))}")
+
+    @admin.action(description="Cancel", permissions=["act"])
+    def cancel(self, request: HttpRequest, runs: QuerySet[EvalRun]) -> None:
+        self._do(request, runs, cancel_run)
+
+    @admin.action(description="Go on", permissions=["act"])
+    def resume(self, request: HttpRequest, runs: QuerySet[EvalRun]) -> None:
+        self._do(request, runs, resume_run)
+
+    def _do(self, request: HttpRequest, runs: QuerySet[EvalRun], action: Any) -> None:
+        for run in runs:
+            try:
+                action(run)
+            except NotPossible as error:
+                self.message_user(request, f"{run}: {error}", messages.WARNING)
+            else:
+                self.message_user(request, f"{run} is {run.status}", messages.SUCCESS)
+
+
+@admin.register(EvalItem)
+class EvalItemAdmin(ReadOnlyAdmin):
+    """The documents of a run; reached from its page."""
+
+    list_display = ["doc", "verdict", "shown_logprob", "shown_predicted", "shown_expected", "tokens", "group"]
+    list_filter = ["correct", "group", "run"]
+    search_fields = ["predicted", "expected"]
+    show_full_result_count = False
+    list_per_page = 100
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[EvalItem]:
+        return super().get_queryset(request).defer("details")
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return False  # no entry of its own in the menu
+
+    @display(description="verdict", ordering="correct", label={"right": "success", "wrong": "danger"})
+    def verdict(self, item: EvalItem) -> str:
+        return {True: "right", False: "wrong", None: "–"}[item.correct]
+
+    @display(description="log probability", ordering="logprob")
+    def shown_logprob(self, item: EvalItem) -> str:
+        return "–" if item.logprob is None else f"{item.logprob:.4f}"
+
+    @display(description="predicted", ordering="predicted")
+    def shown_predicted(self, item: EvalItem) -> str:
+        return repr(item.predicted[:SHOWN_CHARACTERS]) if item.predicted else "–"
+
+    @display(description="expected", ordering="expected")
+    def shown_expected(self, item: EvalItem) -> str:
+        return repr(item.expected[:SHOWN_CHARACTERS]) if item.expected else "–"
+
+
+def _rate(run: EvalRun, name: str) -> str:
+    value = run.summary.get(name)
+    return "–" if value is None else f"{value:,.0f}"

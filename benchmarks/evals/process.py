@@ -1,0 +1,144 @@
+"""Executes one claimed run: starts the command of the terminal, watches it, and stores what it finds.
+
+The command keeps its items itself, so a run whose worker is stopped, or dies, goes on where it was.
+"""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from django.core.exceptions import ValidationError
+from django.db import connection
+
+from benchmarks import datafiles
+from benchmarks.allowed import check_target_url
+from benchmarks.evals.journal import read_header, read_items
+from benchmarks.evals.models import EvalRun
+from benchmarks.evals.storage import store_items, store_summary
+from benchmarks.models.runs import HEARTBEAT_SECONDS, Status
+from inference.supervisor import TETHER
+from rwkvsite.env import BASE_DIR
+
+log = logging.getLogger(__name__)
+
+STOP_SECONDS = 20.0  # from SIGTERM to the partial summary, before the command is killed
+SHOWN_CHARACTERS = 2000
+
+
+def execute(run: EvalRun, stopping: threading.Event) -> None:
+    """From the claimed row to the ended one, or back to a queued one when the worker stops meanwhile."""
+    try:
+        process = _start(run)
+    except (OSError, ValidationError, KeyError) as error:
+        words = " ".join(error.messages) if isinstance(error, ValidationError) else str(error).strip("'\"")
+        run.end(Status.FAILED, f"the run could not be started: {words}")
+        return
+    reason = _watch(run, process, stopping)
+    store_summary(run)
+    if reason == "not ours":
+        log.warning("%s was ended by another process while this one supervised it", run.key)
+    elif reason == "worker stopped":
+        EvalRun.objects.filter(pk=run.pk, status=Status.RUNNING).update(status=Status.QUEUED)
+    elif reason == "cancelled":
+        run.end(Status.CANCELLED)
+    elif process.returncode:
+        run.end(Status.FAILED, _tail(run.folder / "log") or f"the command ended with {process.returncode}")
+    else:
+        run.end(Status.DONE)
+
+
+def _start(run: EvalRun) -> subprocess.Popen[bytes]:
+    """Raises OSError, ValidationError for a server that is no longer allowed, KeyError for a missing key."""
+    check_target_url(run.base_url)
+    run.folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, str(TETHER), str(os.getpid()), sys.executable, str(BASE_DIR / "manage.py")]
+    with (run.folder / "log").open("wb") as words:
+        return subprocess.Popen(
+            [*command, "eval", run.task, *_arguments(run)],
+            cwd=BASE_DIR,
+            env=_environment(run.configuration["api_key_variable"]),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=words,
+            start_new_session=True,  # a signal for the worker is not one for the command
+        )
+
+
+def _arguments(run: EvalRun) -> list[str]:
+    """The configuration as the command's options."""
+    wanted = run.configuration
+    given = {
+        "base-url": run.base_url,
+        "allow-host": run.host_of_server,  # `check_target_url` has allowed it
+        "output": run.folder,
+        "data": datafiles.resolve(wanted["data"]) if wanted["data"] else None,
+        "limit": wanted["limit"],
+        "model": wanted["model"],
+        "concurrency": wanted["concurrency"],
+        "api-key-env": wanted["api_key_variable"],
+        **{name.replace("_", "-"): _option(name, value) for name, value in wanted["options"].items()},
+    }
+    options = [part for name, value in given.items() if value not in (None, "") for part in (f"--{name}", str(value))]
+    return [*options, "--load-model"] if wanted["load"] else options
+
+
+def _option(name: str, value: object) -> object:
+    return "none" if name == "prefix" and value is None else value
+
+
+def _environment(key_variable: str) -> dict[str, str]:
+    """Our own with the target's key and no other, which could be sent to a server it is not for."""
+    if key_variable and key_variable not in os.environ:
+        raise KeyError(f"the environment of the worker has no {key_variable}")
+    return {name: text for name, text in os.environ.items() if name == key_variable or not name.endswith("_API_KEY")}
+
+
+def _watch(run: EvalRun, process: subprocess.Popen[bytes], stopping: threading.Event) -> str:
+    """Until the process ends, storing items as they come. Returns why we ended it; "" when it ended by itself."""
+    reason, place, waited = "", 0, 0.0
+    while True:
+        ended = _ended(process)
+        items, place = read_items(run.folder, place)
+        store_items(run, items)
+        header = read_header(run.folder)
+        ours = run.beat(n=run.items.count(), documents=header and header.documents)
+        connection.close()  # an eval may take hours, and a database may end what is idle for so long
+        if ended:
+            return reason
+        if not reason:
+            reason = _reason_to_stop(run, ours, stopping)
+            if reason:
+                process.send_signal(signal.SIGTERM)
+        else:
+            waited += HEARTBEAT_SECONDS
+            if waited >= STOP_SECONDS:
+                process.kill()
+
+
+def _ended(process: subprocess.Popen[bytes]) -> bool:
+    try:
+        process.wait(HEARTBEAT_SECONDS)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _reason_to_stop(run: EvalRun, ours: bool, stopping: threading.Event) -> str:
+    if not ours:
+        return "not ours"
+    if run.cancel_requested:
+        return "cancelled"
+    return "worker stopped" if stopping.is_set() else ""
+
+
+def _tail(path: Path) -> str:
+    """The last line that the command wrote, which is its error."""
+    try:
+        lines = path.read_text(errors="replace").strip().splitlines()
+    except FileNotFoundError:
+        return ""
+    return lines[-1].removeprefix("CommandError: ")[-SHOWN_CHARACTERS:] if lines else ""

@@ -1,0 +1,42 @@
+"""Holds a finished run against the gates of its scenario."""
+
+from django.db import transaction
+
+from benchmarks.loadgen import compare, gates
+from benchmarks.models import Baseline, GateResult, GateRule, Run, Status
+from benchmarks.storage import load_result
+
+
+def judge(run: Run) -> None:
+    """Write a result for each enabled rule of the run's scenario. Only a run that is done can be judged."""
+    if run.status != Status.DONE or run.scenario is None:
+        return
+    rules = list(run.scenario.gates.filter(enabled=True))
+    if not rules:
+        return
+    found = gates.evaluate([as_rule(rule) for rule in rules], group_of(run), _baseline_for(run))
+    with transaction.atomic():
+        for rule, result in zip(rules, found, strict=True):
+            values = {"outcome": result.outcome.value, "value": result.value, "words": result.words}
+            GateResult.objects.update_or_create(run=run, rule=rule, defaults=values)
+
+
+def as_rule(rule: GateRule) -> gates.GateRule:
+    return gates.GateRule(rule.metric, gates.Direction(rule.comparison), rule.limit, rule.relative)
+
+
+def group_of(run: Run) -> compare.Group:
+    """The run with the repeats that were queued with it and are done, under the run's name."""
+    return compare.Group(run.key, [load_result(pk) for pk in run.repeats().values_list("pk", flat=True)])
+
+
+def _baseline_for(run: Run) -> compare.Group | None:
+    """The pinned run's group; of a pinned sweep, the one with the same swept value. None without any, or for itself."""
+    pinned = Baseline.objects.filter(scenario=run.scenario).select_related("run").first()
+    if pinned is None:
+        return None
+    series = Run.objects.measured().filter(series=pinned.run.series) if pinned.run.series else Run.objects.none()
+    same = series.filter(sweep_value=run.sweep_value).first() if run.sweep_value is not None else pinned.run
+    if same is None or (same.pk == run.pk) or (run.series and same.series == run.series):
+        return None
+    return group_of(same)

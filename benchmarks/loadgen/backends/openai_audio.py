@@ -1,0 +1,54 @@
+"""Transcription: the prompt is a user message with a part `input_audio`, uploaded as a form."""
+
+import base64
+import secrets
+from typing import Any
+
+from benchmarks.loadgen.backends.base import merge
+from benchmarks.loadgen.backends.openai import OpenAIBackend
+from benchmarks.loadgen.backends.reply import Reply
+from benchmarks.loadgen.exchange import Prompt, RequestOptions
+
+
+class Audio(OpenAIBackend):
+    def body(self, prompt: Prompt, options: RequestOptions) -> dict[str, Any]:
+        """`file` is (name, bytes), the other fields are those of the form."""
+        parts = [part for message in prompt.messages or () for part in _parts(message)]
+        audio = next((part["input_audio"] for part in parts if part.get("type") == "input_audio"), None)
+        if audio is None:
+            raise ValueError(f"prompt: the back end {self.name} needs a message with a part of type input_audio")
+        body = self.common(prompt, options)
+        if body.pop("stream_options", None):
+            body |= {"stream_include_usage": True, "stream_continuous_usage_stats": True}
+        upload = (f"audio.{audio.get('format', 'wav')}", base64.b64decode(audio["data"]))
+        return merge(body, {"file": upload}, options.extra_body)
+
+    def read(self, data: dict[str, Any], reply: Reply) -> None:
+        super().read(data, reply)
+        kind = data.get("type")
+        if kind == "transcript.text.delta":
+            reply.content(data["delta"])
+        elif kind == "transcript.text.done":
+            reply.ended = True
+        elif "text" in data:
+            reply.content(data["text"])
+
+    def encode(self, body: dict[str, Any]) -> tuple[bytes, str]:
+        boundary = secrets.token_hex(16)
+        fields = [_form_field(boundary, name, value) for name, value in body.items()]
+        return b"".join(fields) + f"--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}"
+
+
+def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
+    content = message.get("content")
+    return content if isinstance(content, list) else []
+
+
+def _form_field(boundary: str, name: str, value: Any) -> bytes:
+    head = f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"'
+    if isinstance(value, tuple):
+        file_name, data = value
+        head += f'; filename="{file_name}"\r\nContent-Type: application/octet-stream'
+    else:
+        data = (str(value).lower() if isinstance(value, bool) else str(value)).encode()
+    return f"{head}\r\n\r\n".encode() + data + b"\r\n"

@@ -1,0 +1,77 @@
+"""Whether the generator kept up with what it was asked to do: a slow client must not pass for a slow server."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+
+from benchmarks.loadgen.distribution import percentile
+from benchmarks.loadgen.records import ClientHealth
+
+OK, CLIENT_LIMITED = "ok", "client-limited"
+
+# Beyond these the figures tell of the client: they would be off by as many milliseconds, or the load was another.
+SEND_LAG_MS = 10.0
+LOOP_LAG_MS = 10.0
+ACHIEVED_SENDS = 0.99
+CPU_PERCENT = 90.0
+
+SAMPLE_SECONDS = 0.01
+
+
+def client_health(
+    *,
+    send_lags: Sequence[float],
+    loop_lags: Sequence[float],
+    achieved_send_ratio: float | None,
+    cpu_percents: Sequence[float],
+) -> ClientHealth:
+    """The verdict over all workers of a run.
+
+    send_lags: seconds from the moment a request might be sent (its time in the schedule, or the free slot that it
+    waited for) to its send. loop_lags: all samples of all workers' `sample_loop_lag`, in seconds.
+    achieved_send_ratio: `metrics.achieved_send_ratio`, or None where the load bounds its own concurrency.
+    cpu_percents: each worker's CPU time in percent of the run's length (100 is one core).
+    """
+    send_lag, loop_lag = _p99_ms(send_lags), _p99_ms(loop_lags)
+    cpu = max(cpu_percents, default=None)
+    reasons = []
+    if send_lag is not None and send_lag > SEND_LAG_MS:
+        reasons.append(f"1 request in 100 was sent {send_lag:.1f} ms late or later (limit {SEND_LAG_MS:g} ms)")
+    if loop_lag is not None and loop_lag > LOOP_LAG_MS:
+        reasons.append(f"a worker's event loop was {loop_lag:.1f} ms late at p99 (limit {LOOP_LAG_MS:g} ms)")
+    if achieved_send_ratio is not None and achieved_send_ratio < ACHIEVED_SENDS:
+        reasons.append(f"only {achieved_send_ratio:.1%} of the asked rate was sent (limit {ACHIEVED_SENDS:.0%})")
+    if cpu is not None and cpu > CPU_PERCENT:
+        reasons.append(f"a worker used {cpu:.0f}% of its core (limit {CPU_PERCENT:g}%)")
+    return ClientHealth(
+        verdict=CLIENT_LIMITED if reasons else OK,
+        reasons=reasons,
+        send_lag_p99_ms=send_lag,
+        loop_lag_p99_ms=loop_lag,
+        achieved_send_ratio=achieved_send_ratio,
+        cpu_percent_max=cpu,
+    )
+
+
+@asynccontextmanager
+async def sample_loop_lag(lags: list[float]) -> AsyncIterator[None]:
+    """While inside, append to `lags` every 10 ms how late (in seconds) the event loop woke its timer."""
+    sampler = asyncio.create_task(_sample(lags))
+    try:
+        yield
+    finally:
+        sampler.cancel()
+        with suppress(asyncio.CancelledError):
+            await sampler
+
+
+async def _sample(lags: list[float]) -> None:
+    now = asyncio.get_running_loop().time
+    while True:
+        due = now() + SAMPLE_SECONDS
+        await asyncio.sleep(SAMPLE_SECONDS)
+        lags.append(max(0.0, now() - due))
+
+
+def _p99_ms(seconds: Sequence[float]) -> float | None:
+    return 1000 * percentile(sorted(seconds), 990) if seconds else None

@@ -1,0 +1,98 @@
+"""What is asked of a server around a load: whether it answers, its model, and its own counters."""
+
+import asyncio
+import re
+import time
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from benchmarks.loadgen.capture import exchange, open_session
+from benchmarks.loadgen.exchange import Exchange, Prompt
+from benchmarks.loadgen.target import Target, find_backend, make_request
+
+PROBE_SECONDS = 10.0  # for one page of a server's own figures
+READY_POLL_SECONDS = 1.0
+PAGES = ("/stats", "/server_info", "/get_server_info", "/props")  # those that servers of several kinds have
+_SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*(?:\{.*\})?)\s+(\S+)")
+
+
+class NotReady(Exception):
+    """The server did not answer in time. The message holds what it last did."""
+
+
+async def find_model(target: Target) -> str:
+    """The first of /v1/models, or "" where the server has no such page."""
+    async with _page_session(target) as session:
+        page = await _json(session, target, "/v1/models")
+    try:
+        return str(page["data"][0]["id"]) if page else ""
+    except (LookupError, TypeError):
+        return ""
+
+
+async def inspect(target: Target) -> dict[str, Any]:
+    """`metrics` by sample name and labels, and the JSON pages, as far as the first server has them."""
+    async with _page_session(target) as session:
+        text = await _page(session, target, "/metrics")
+        found: dict[str, Any] = {} if text is None else {"metrics": _samples(text)}
+        for path in PAGES:
+            if page := await _json(session, target, path):
+                found[path.strip("/")] = page
+    return found
+
+
+async def wait_until_ready(target: Target, prompt: Prompt, seconds: float) -> None:
+    """Send `prompt` until it is answered. Raises NotReady after `seconds`, and ValueError if it cannot be sent."""
+    request = make_request(target, find_backend(target.backend, target.template), prompt, 0)
+    begun = time.monotonic()
+    async with open_session(verify_tls=target.verify_tls) as session:
+        while True:
+            answer = await exchange(
+                session, request.url, request.headers, request.body, time.monotonic, target.timeouts
+            )
+            if not answer.error:
+                return
+            if time.monotonic() - begun + READY_POLL_SECONDS > seconds:
+                raise NotReady(f"{request.url} did not answer within {seconds:g} s: {_shown(answer)}")
+            await asyncio.sleep(READY_POLL_SECONDS)
+
+
+def _page_session(target: Target) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=target.verify_tls),
+        headers=target.headers,
+        timeout=aiohttp.ClientTimeout(total=PROBE_SECONDS),
+    )
+
+
+def _shown(answer: Exchange) -> str:
+    return f"{answer.error}: {answer.error_text}"
+
+
+async def _json(session: aiohttp.ClientSession, target: Target, path: str) -> Any:
+    text = await _page(session, target, path)
+    try:
+        return msgspec.json.decode(text) if text else None
+    except msgspec.DecodeError:
+        return None
+
+
+async def _page(session: aiohttp.ClientSession, target: Target, path: str) -> str | None:
+    """None where the server has no such page, or does not answer: a load can be measured all the same."""
+    try:
+        async with session.get(target.urls[0] + path) as response:
+            return await response.text() if response.status == 200 else None
+    except (aiohttp.ClientError, TimeoutError, UnicodeDecodeError):
+        return None
+
+
+def _samples(text: str) -> dict[str, float]:
+    """Prometheus's text form. Values that are no number (NaN, infinities) are left out: JSON has none."""
+    samples = {}
+    for line in text.splitlines():
+        match = _SAMPLE.match(line)
+        if match and re.fullmatch(r"[-+\d.eE]+", match[2]):
+            samples[match[1]] = float(match[2])
+    return samples

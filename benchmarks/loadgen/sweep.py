@@ -1,0 +1,90 @@
+"""The points of a sweep: where to measure, and where more load brings no more throughput but only latency."""
+
+from collections.abc import Sequence
+from random import Random
+
+import msgspec
+
+from benchmarks.loadgen.records import RunResult
+
+AXES = ("request_rate", "max_concurrency", "users")
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """One load of a sweep. Throughputs are per second over the whole run, latencies in ms."""
+
+    value: float  # on the sweep's axis
+    run_id: str
+    request_throughput: float
+    output_throughput: float
+    success_rate: float
+    ttft_p50: float | None
+    ttft_p99: float | None
+    tpot_p50: float | None
+    e2el_mean: float | None
+    goodput: float | None  # share of good requests, 0 to 1
+    client: str
+
+
+def point(value: float, result: RunResult) -> Point:
+    figures = result.summary
+    latency, goodput = figures["latency_ms"], figures["goodput"]
+    return Point(
+        value=value,
+        run_id=result.run_id,
+        request_throughput=figures["request_throughput"]["full"] or 0.0,
+        output_throughput=figures["output_throughput"]["full"] or 0.0,
+        success_rate=figures["success_rate"] or 0.0,
+        ttft_p50=latency["ttft"]["median"],
+        ttft_p99=latency["ttft"]["p99"],
+        tpot_p50=latency["tpot"]["median"],
+        e2el_mean=latency["e2el"]["mean"],
+        goodput=goodput["fraction"] if goodput else None,
+        client=result.health.verdict,
+    )
+
+
+def spread(low: float, high: float, count: int, *, whole: bool) -> list[float]:
+    """`count` evenly spaced values from `low` to `high`, without equal ones where they must be `whole`."""
+    step = (high - low) / max(count - 1, 1)
+    values = [low + step * index for index in range(count)]
+    return sorted({float(max(1, round(value))) for value in values}) if whole else values
+
+
+def highest_concurrency(saturated: Point) -> float:
+    """Little's law: requests at once that a server holds at its highest throughput."""
+    return saturated.request_throughput * (saturated.e2el_mean or 0.0) / 1000
+
+
+def in_random_order(values: Sequence[float], seed: int) -> list[float]:
+    """A machine that gets warmer or slower in the meantime must not look like an effect of the load."""
+    return Random(f"{seed}/sweep").sample(list(values), len(values))
+
+
+def knee(points: Sequence[Point]) -> Point | None:
+    """Where the curve of throughput over latency bends: the point farthest above the straight line from its first to
+    its last, both scaled to 1. None for fewer than three points, or where none is above.
+    """
+    curve = sorted((one for one in points if one.e2el_mean is not None), key=lambda one: one.value)
+    if len(curve) < 3:
+        return None
+    latencies = _scaled([one.e2el_mean or 0.0 for one in curve])
+    rates = _scaled([one.output_throughput for one in curve])
+    heights = [rate - latency for rate, latency in zip(rates, latencies, strict=True)]
+    best = max(range(len(curve)), key=heights.__getitem__)
+    return curve[best] if heights[best] > 0 else None
+
+
+def highest_good(points: Sequence[Point], least_share: float) -> Point | None:
+    """The largest load at which that share of requests kept the limits, and at every smaller load too."""
+    best = None
+    for one in sorted(points, key=lambda one: one.value):
+        if one.goodput is None or one.goodput < least_share:
+            break
+        best = one
+    return best
+
+
+def _scaled(values: Sequence[float]) -> list[float]:
+    low, high = min(values), max(values)
+    return [(value - low) / (high - low) if high > low else 0.0 for value in values]

@@ -1,0 +1,1 @@
+"""What the pages of the benchmarks show: functions from rows to the contexts of their templates."""

@@ -1,0 +1,94 @@
+"""The charts of one run, each with its table twin."""
+
+from collections.abc import Sequence
+
+from django.utils.safestring import SafeString, mark_safe
+
+from benchmarks import charts
+from benchmarks.charts import Band, Mark, Series, table
+from benchmarks.loadgen import samples
+from benchmarks.loadgen.records import RunResult
+from benchmarks.models import TimeBucket
+from benchmarks.summaries import TITLES
+
+DISTRIBUTIONS = ("ttft", "tpot", "itl", "e2el")
+SPREAD = 20.0  # a tail this many times longer than the median is drawn on a logarithmic axis
+
+
+def distributions(result: RunResult, slos: dict[str, float]) -> list[SafeString]:
+    """Histogram of every latency that the run has, with its SLO, and one CDF of those of whole requests."""
+    found = {metric: samples.values(result, metric) for metric in DISTRIBUTIONS}
+    drawn = [_histogram(metric, values, slos.get(metric)) for metric, values in found.items() if values]
+    whole = {TITLES[metric]: found[metric] for metric in ("ttft", "e2el") if found[metric]}
+    return [*drawn, _cdf(whole)] if whole else drawn
+
+
+def over_time(buckets: Sequence[TimeBucket], window: Sequence[float] | None) -> list[SafeString]:
+    """Requests, tokens and times to first token by second; the measured window is shaded."""
+    if not buckets:
+        return []
+    bands = [Band(window[0], window[1], "measured")] if window else []
+
+    def points(field: str) -> list[tuple[float, float | None]]:
+        return [(bucket.second, getattr(bucket, field)) for bucket in buckets]
+
+    return [
+        _line(
+            [
+                Series("sent", points("sent")),
+                Series("done", points("done")),
+                Series("failed", points("failed")),
+                Series("in flight", points("in_flight"), second_axis=True, dashed=True),
+            ],
+            bands,
+            title="Requests",
+            y_label="requests in this second",
+            y2_label="in flight",
+        ),
+        _line([Series("output tokens", points("tokens"))], bands, title="Output tokens", y_label="tokens per second"),
+        _line(
+            [Series("median", points("ttft_p50_ms")), Series("p99", points("ttft_p99_ms"))],
+            bands,
+            title="TTFT over time",
+            y_label="ms",
+        ),
+    ]
+
+
+def errors(counts: dict[str, int]) -> SafeString:
+    names = list(counts)
+    series = {"requests": [counts[name] for name in names]}
+    drawn = charts.bars(names, series, title="Failed requests by cause", x_label="cause", y_label="requests")
+    return _figure(drawn, table.bars(names, series, title="Failed requests", x_label="cause"), "Failed requests")
+
+
+def cdf(groups: dict[str, Sequence[float]], title: str) -> SafeString:
+    """One curve for each group, over the same axis in ms."""
+    scale = "log" if any(_has_long_tail(values) for values in groups.values()) else "linear"
+    drawn = charts.cdf(groups, title=title, x_label="ms", x_scale=scale)
+    return _figure(drawn, table.cdf(groups, title=title), title)
+
+
+def _cdf(groups: dict[str, Sequence[float]]) -> SafeString:
+    return cdf(groups, "Share of requests at or below a latency")
+
+
+def _histogram(metric: str, values: Sequence[float], slo: float | None) -> SafeString:
+    names = {"title": TITLES[metric], "x_label": "ms", "y_label": "samples" if metric == "itl" else "requests"}
+    marks = [Mark(slo, f"SLO {slo:g} ms")] if slo else []
+    return _figure(charts.histogram(values, marks=marks, **names), table.histogram(values, **names), names["title"])
+
+
+def _line(series: list[Series], bands: list[Band], *, title: str, y_label: str, y2_label: str = "") -> SafeString:
+    x_label = "seconds since the run's start"
+    drawn = charts.line(series, title=title, x_label=x_label, y_label=y_label, y2_label=y2_label, bands=bands)
+    return _figure(drawn, table.line(series, title=title, x_label="second"), title)
+
+
+def _figure(drawn: str, twin: str, title: str) -> SafeString:
+    return mark_safe(table.figure(drawn, twin, label=title, summary=f"{title}: data"))  # noqa: S308  (charts escape)
+
+
+def _has_long_tail(values: Sequence[float]) -> bool:
+    ordered = sorted(values)
+    return bool(ordered) and ordered[0] > 0 and ordered[-1] > SPREAD * ordered[len(ordered) // 2]

@@ -1,0 +1,134 @@
+"""From a run's result to rows and back. What was stored comes back equal, but for NUL characters in texts."""
+
+import math
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from django.db import transaction
+from django.db.models import F
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from benchmarks import summaries
+from benchmarks.loadgen import metrics, records
+from benchmarks.models import Origin, RequestRecord, Run, Status, TimeBucket
+
+BATCH_ROWS = 2000
+# What a result changes in the row of its run.
+MEASURED_FIELDS = (
+    "started",
+    "environment",
+    "server",
+    "client_health",
+    "client_verdict",
+    "rate_changes",
+    "configuration",
+    "summary",
+)
+# Fields of a record that its row has under the same name. The chunks are packed, beside the times of their ends.
+PLAIN_FIELDS = [field for field in records.RequestRecord.__struct_fields__ if field != "chunks"]
+TEXTS = ("error_text", "text", "finish_reason", "session")
+
+
+def store_result(result: records.RunResult, run: Run | None = None, *, origin: Origin = Origin.TERMINAL) -> int:
+    """Store what a run measured, all or nothing, and return the primary key of its row.
+
+    Without `run` a new row is made, which is over: done, or cancelled. Else the row `run` gets the result and keeps its
+    status: whoever executes it knows how it ended.
+    """
+    with transaction.atomic():
+        row = run or _finished_run(result, origin)
+        row.started = parse_datetime(result.started_at) or row.started
+        row.environment, row.server = _json(result.environment), _json(result.server)
+        row.client_health = _json(msgspec.to_builtins(result.health))
+        row.client_verdict = result.health.verdict
+        row.rate_changes = _json(msgspec.to_builtins(result.rate_changes))
+        row.configuration = {**row.configuration, "profile": _json(result.profile)}
+        row.summary = _json(result.summary)
+        for column, value in summaries.columns(row.summary).items():
+            setattr(row, column, value)
+        row.save(update_fields=[*MEASURED_FIELDS, *summaries.ALL_COLUMNS] if run else None)
+        row.records.all().delete()
+        row.buckets.all().delete()
+        RequestRecord.objects.bulk_create(_rows(row, result.records), batch_size=BATCH_ROWS)
+        buckets = metrics.time_buckets(result.records)
+        TimeBucket.objects.bulk_create([TimeBucket(run=row, **bucket) for bucket in buckets], batch_size=BATCH_ROWS)
+    return row.pk
+
+
+def load_result(run_id: int, *, every: int = 1) -> records.RunResult:
+    """The result of a stored run, with one record of `every` so many; 0 is none. Raises Run.DoesNotExist."""
+    run = Run.objects.get(pk=run_id)
+    kept = run.records.order_by("pk") if every else run.records.none()
+    if every > 1:
+        kept = kept.annotate(place=F("pk") % every).filter(place=0)
+    health = run.client_health or {"verdict": "", "reasons": []}
+    return records.RunResult(
+        run_id=run.key,
+        kind=run.kind,
+        started_at=(run.started or run.created).isoformat(),
+        duration=run.duration or 0.0,
+        cancelled=run.status == Status.CANCELLED,
+        profile=run.configuration.get("profile", {}),
+        environment=run.environment,
+        server=run.server,
+        health=msgspec.convert(health, records.ClientHealth),
+        rate_changes=msgspec.convert(run.rate_changes, list[records.RateChange]),
+        summary=run.summary,
+        records=[record_of(row) for row in kept.iterator(BATCH_ROWS)],
+    )
+
+
+def record_of(row: RequestRecord) -> records.RequestRecord:
+    plain = {name: getattr(row, name) for name in PLAIN_FIELDS}
+    return msgspec.convert({**plain, "chunks": unpack_chunks(row.chunks)}, records.RequestRecord)
+
+
+def pack_chunks(chunks: list[records.Chunk]) -> bytes:
+    return msgspec.msgpack.encode(chunks)
+
+
+def unpack_chunks(packed: bytes | memoryview) -> list[records.Chunk]:
+    return msgspec.msgpack.decode(packed, type=list[records.Chunk])
+
+
+def _finished_run(result: records.RunResult, origin: Origin) -> Run:
+    status = Status.CANCELLED if result.cancelled else Status.DONE
+    return Run(
+        key=result.run_id,
+        kind=result.kind,
+        origin=origin,
+        status=status,
+        finished=(parse_datetime(result.started_at) or timezone.now()) + timedelta(seconds=result.duration),
+        tags=_json(result.profile.get("tags", [])),
+    )
+
+
+def _rows(run: Run, found: Iterable[records.RequestRecord]) -> Iterable[RequestRecord]:
+    for record in found:
+        plain: dict[str, Any] = {name: getattr(record, name) for name in PLAIN_FIELDS}
+        for name in TEXTS:  # PostgreSQL has no NUL in its texts
+            plain[name] = plain[name] and plain[name].replace("\0", "")
+        times = [chunk.time for chunk in record.chunks]
+        yield RequestRecord(
+            run=run,
+            **plain,
+            first_chunk=times[0] if times else None,
+            last_chunk=times[-1] if times else None,
+            chunks=pack_chunks(record.chunks),
+        )
+
+
+def _json(value: Any) -> Any:
+    """The value without NaN and infinities, which PostgreSQL's JSON has not: null stands for them."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json(item) for item in value]
+    if isinstance(value, str):
+        return value.replace("\0", "")
+    return value

@@ -1,0 +1,47 @@
+"""The texts that the playground's scripts show, in the visitor's language. `{name}` is filled in by the scripts."""
+
+from django.utils.translation import gettext as _
+
+
+def playground_texts() -> dict[str, str]:
+    return {
+        "parameters": _("Parameters"),
+        "set": _("Set {name}"),
+        "answer": _("Answer {number}"),
+        "tokens": _("{count} tokens"),
+        "speed": _("{speed} tokens/s"),
+        "firstToken": _("first after {milliseconds} ms"),
+        "waiting": _("Waiting for the first token…"),
+        "streaming": _("Answers are coming."),
+        "finished": _("Done: {count} tokens."),
+        "stopped": _("Stopped."),
+        "failed": _("Failed: {message}"),
+        "reason_stop": _("ended by itself"),
+        "reason_length": _("at the token limit"),
+        "reason_stopped": _("stopped"),
+        "reason_failed": _("failed"),
+        "stop": _("Stop"),
+        "continueWith": _("Continue with this"),
+        "continuing": _("Continuing with this"),
+        "thoughts": _("Thoughts"),
+        "you": _("You"),
+        "model": _("Model"),
+        "labelPrompt": _("Prompt"),
+        "labelChat": _("Message"),
+        "placeholderPrompt": _("The model continues this text."),
+        "placeholderChat": _("Ask something."),
+        "beginning": _("Beginning (empty)"),
+        "branch": _("Branch {index}"),
+        "deleted": _("The session is deleted."),
+        "copied": _("Copied."),
+        "notCopied": _("The browser did not allow copying: select the text instead."),
+        "needsText": _("Write something first."),
+        "keyRefused": _("The server did not accept this key."),
+        "noModel": _("No model is loaded yet."),
+        "unreachable": _("The server cannot be reached."),
+        "candidatesAfter": _("What may come next"),
+        "candidatesAt": _("Instead of “{token}”"),
+        "token": _("Token"),
+        "probability": _("Probability"),
+        "takeToken": _("Append “{token}” to the prompt"),
+    }

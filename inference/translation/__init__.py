@@ -1,0 +1,1 @@
+"""The pages of batch translation, and the jobs behind them."""

@@ -1,0 +1,131 @@
+"""What people do with translation jobs. Every change of a job's state that the runner does not make is here."""
+
+import logging
+
+from celery import current_app
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+from django.db.models import F
+from django.utils import timezone
+from kombu.exceptions import OperationalError
+
+from inference.translation.files import Document
+from inference.translation.models import (
+    OPEN,
+    OVER,
+    LineStatus,
+    Status,
+    TranslationJob,
+    TranslationLine,
+    TranslationSource,
+)
+
+log = logging.getLogger(__name__)
+
+LOOK = "inference.translation.tasks.queue_translations"
+MESSAGE_SECONDS = 60.0  # a message that no worker took in this time is repeated by the schedule
+MAX_OPEN_JOBS = 20  # of one user
+ROWS_AT_ONCE = 1000
+
+
+class TooManyJobs(Exception):
+    """The user has MAX_OPEN_JOBS jobs that are not over."""
+
+
+def create_jobs(
+    user: AbstractBaseUser,
+    documents: list[tuple[str, Document]],
+    *,
+    source_language: str,
+    target_language: str,
+    glossary: str = "",
+) -> list[TranslationJob]:
+    """Queue a job for each (filename, document): all of them or none. Raises TooManyJobs."""
+    if TranslationJob.objects.open().filter(user=user).count() + len(documents) > MAX_OPEN_JOBS:
+        raise TooManyJobs
+    with transaction.atomic():
+        jobs = []
+        for filename, document in documents:
+            job = TranslationJob.objects.create(
+                user=user,
+                filename=filename,
+                format=document.format.name,
+                encoding=document.encoding.name,
+                marked=document.encoding.marked,
+                column=document.options.column,
+                header=document.options.header,
+                source_language=source_language,
+                target_language=target_language,
+                glossary=glossary,
+                total=len(document.lines),
+            )
+            TranslationSource.objects.create(job=job, text=document.text)
+            lines = [
+                TranslationLine(job=job, number=number, source=text)
+                for number, text in enumerate(document.lines, start=1)
+            ]
+            TranslationLine.objects.bulk_create(lines, batch_size=ROWS_AT_ONCE)
+            jobs.append(job)
+    nudge()
+    return jobs
+
+
+def cancel(job: TranslationJob) -> bool:
+    """End a job; its lines that have no answer are skipped. False when it was over already."""
+    with transaction.atomic():
+        changed = TranslationJob.objects.filter(pk=job.pk, status__in=OPEN).update(
+            status=Status.CANCELLED, ended_at=timezone.now()
+        )
+        if changed:
+            job.lines.filter(status=LineStatus.WAITING).update(status=LineStatus.SKIPPED)
+    job.refresh_from_db()
+    return bool(changed)
+
+
+def retry_line(job: TranslationJob, number: int) -> bool:
+    """Translate a line that is over once more. False when there is no such line, or it waits already."""
+    return _retry(job, number=number, status__in=OVER)
+
+
+def retry_rest(job: TranslationJob) -> bool:
+    """Translate every line that has failed or was skipped. False when there is none."""
+    return _retry(job, status__in=(LineStatus.FAILED, LineStatus.SKIPPED))
+
+
+def _retry(job: TranslationJob, **which: object) -> bool:
+    with transaction.atomic():
+        # The job first, as the runner does: both would otherwise wait for each other.
+        TranslationJob.objects.select_for_update().get(pk=job.pk)
+        lines = job.lines.filter(**which)
+        done = lines.filter(status=LineStatus.DONE).count()
+        failed = lines.filter(status=LineStatus.FAILED).count()
+        again = lines.update(status=LineStatus.WAITING, translation="", error="", answered_at=None)
+        jobs = TranslationJob.objects.filter(pk=job.pk)
+        jobs.update(done=F("done") - done, failed=F("failed") - failed)
+        if again:
+            jobs.exclude(status__in=OPEN).update(status=Status.QUEUED, queued_at=timezone.now(), ended_at=None)
+    job.refresh_from_db()
+    if again:
+        nudge()
+    return bool(again)
+
+
+def delete(job: TranslationJob) -> None:
+    """Delete a job with its lines. A runner that is at it notices that its lease is gone."""
+    job.delete()
+
+
+def expire(days: float) -> int:
+    """Delete the jobs that were over before `days` ago; 0 days: none. Returns how many."""
+    old = list(TranslationJob.objects.over_for(days).values_list("pk", flat=True)) if days else []
+    for pk in old:  # one at a time: a job may have many lines, and writers of SQLite wait for each other
+        TranslationJob.objects.filter(pk=pk).delete()
+    return len(old)
+
+
+def nudge(delay: float = 0.0) -> None:
+    """Have the workers look for jobs after `delay` seconds, rather than at the next tick of the schedule."""
+    try:
+        current_app.send_task(LOOK, countdown=delay, expires=delay + MESSAGE_SECONDS)
+    except OperationalError as error:
+        log.warning("translation jobs wait for the schedule, because Redis is away: %s", error)
