@@ -55,11 +55,15 @@ class Score:
 
 
 class Completions:
-    """The endpoint of one model. Counts the tokens that the server says it has read and generated."""
+    """The endpoint of one model. Counts the tokens that the server says it has read and generated.
 
-    def __init__(self, client: Client, model: str) -> None:
+    `skips_contexts`: the server takes `logprob_start_len`, and so need not score what nobody asks for.
+    """
+
+    def __init__(self, client: Client, model: str, *, skips_contexts: bool = False) -> None:
         self._client = client
         self._model = model
+        self._skips_contexts = skips_contexts
         self.prompt_tokens = 0
         self.output_tokens = 0
 
@@ -79,7 +83,10 @@ class Completions:
     async def score(self, pairs: Sequence[tuple[Prompt, Prompt]]) -> list[Score]:
         """The score of each (context, continuation), both token ids or both text. Raises EvalError."""
         whole = [context + continuation for context, continuation in pairs]  # type: ignore[operator]
-        choices = await self.complete(whole, max_tokens=1, echo=True, logprobs=1)
+        fields: dict[str, Any] = {"max_tokens": 1, "echo": True, "logprobs": 1}
+        if self._skips_contexts and not any(isinstance(context, str) for context, _ in pairs):
+            fields["logprob_start_len"] = [len(context) for context, _ in pairs]
+        choices = await self.complete(whole, **fields)
         return [_score(*pair, choice.logprobs) for pair, choice in zip(pairs, choices, strict=True)]
 
 

@@ -53,7 +53,7 @@ async def run(plan: Plan, *, key: Callable[[], str] = str, report: Report = lamb
         if plan.load:
             await load_model(client, plan.model)
         server = await read_server(client, plan.model)
-        completions = Completions(client, server.model)
+        completions = Completions(client, server.model, skips_contexts=bool(server.fingerprint))
         settings = {
             "eval": plan.eval,
             "data": path.name,

@@ -101,7 +101,10 @@ class RateChange(msgspec.Struct, frozen=True):
 
 
 class ClientHealth(msgspec.Struct, kw_only=True):
-    """Whether the generator itself kept up. `verdict` is "ok", "client-limited" or (imported runs) "unknown", with the reasons in words."""
+    """Whether the generator itself kept up, with the reasons in words.
+
+    `verdict` is "ok" or "client-limited"; "unknown" for an imported run.
+    """
 
     verdict: str
     reasons: list[str]

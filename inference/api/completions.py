@@ -29,6 +29,7 @@ from inference.bus.messages import END_OF_TEXT, ModelInfo
 from inference.text.tokenizer import get_tokenizer
 
 Prompt = str | list[str | TokenId | list[TokenId]] | None
+StartLength = Annotated[int, Meta(ge=0)]
 PROMPT_FORMS = "a string, a list of strings, a list of token ids, or a list of those"
 
 
@@ -38,6 +39,9 @@ class CompletionBody(StructuredFields, kw_only=True):
     best_of: Annotated[int, Meta(ge=1)] | None = None
     echo: bool | None = None
     logprobs: Annotated[int, Meta(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
+    # With echo: the prompt's tokens before this one have no logprobs, which makes scoring its end cheap. One for all
+    # prompts, or one for each.
+    logprob_start_len: StartLength | list[StartLength] | None = None
     suffix: str | None = None  # the text is to go between the prompt and this
 
 
@@ -83,8 +87,12 @@ class Completion:
         stops = collect_stops(body, COMPLETION)
         logprobs = -1 if body.logprobs is None else body.logprobs
         ranked = self.rows_per_prompt > self.choices_per_prompt
+        starts = _read_starts(body, len(prompts))
         self.request = GenerationRequest(
-            rows=[Row(prompt=ids, sampling=build_sampling(body, COMPLETION, i)) for i, ids in enumerate(self.prompts)],
+            rows=[
+                Row(ids, build_sampling(body, COMPLETION, i), prompt_logprobs_from=starts[i // self.rows_per_prompt])
+                for i, ids in enumerate(self.prompts)
+            ],
             model=model.id,
             endpoint="completions",
             request_id=self.fixed["id"],  # the id under which it can be stopped and paused
@@ -167,6 +175,17 @@ def read_prompts(prompt: Prompt, vocab: int) -> list[list[int]]:
     return [check_prompt(ids, "prompt") for ids in prompt]
 
 
+def _read_starts(body: CompletionBody, prompts: int) -> list[int]:
+    """`logprob_start_len` of each prompt. Raises InvalidRequest."""
+    given = body.logprob_start_len or 0
+    if isinstance(given, int):
+        return [given] * prompts
+    if len(given) != prompts:
+        message = f"logprob_start_len: expected one number, or one for each of the {prompts} prompts, got {len(given)}"
+        raise InvalidRequest(message, param="logprob_start_len")
+    return given
+
+
 def _around_the_gap(prompt: Prompt, suffix: str | None) -> Prompt:
     """With a suffix, the prompts that ask for what comes between. Raises InvalidRequest."""
     if not suffix or not prompt:
@@ -196,6 +215,8 @@ def _check(body: CompletionBody) -> None:
         raise InvalidRequest(f"best_of: expected an integer >= n, which is {n}", param="best_of")
     if body.stream and (body.best_of or n) > n:
         raise InvalidRequest("best_of: the best choices are known at the end, so they cannot stream", param="best_of")
+    if body.logprob_start_len is not None and not (body.echo and body.logprobs is not None):
+        raise InvalidRequest("logprob_start_len: needs echo and logprobs", param="logprob_start_len")
     if body.stream_options and not body.stream:
         raise InvalidRequest("stream_options: needs stream", param="stream_options")
 

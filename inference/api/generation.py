@@ -54,6 +54,7 @@ class Row:
     prompt: list[int]
     sampling: Sampling
     generated: list[int] = field(default_factory=list)  # handed on before a pause: go on behind these
+    prompt_logprobs_from: int = 0  # no logprobs of the prompt's tokens before this one
 
 
 @dataclass(slots=True, kw_only=True)
@@ -281,6 +282,7 @@ async def start(request: GenerationRequest, turn: TurnKeeper | None = None) -> G
             stop_ids=request.stop_ids,
             logprobs=request.logprobs,
             prompt_logprobs=request.prompt_logprobs,
+            prompt_logprobs_from=row.prompt_logprobs_from,
             grammar=request.grammar,
             request_id=request.request_id,
             endpoint=request.endpoint,

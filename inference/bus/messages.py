@@ -68,6 +68,7 @@ class Generate(msgspec.Struct, kw_only=True, omit_defaults=True):
     )  # an id that ends the row, and is not part of its output
     logprobs: int = -1  # top logprobs wanted for each generated token; 0: the token's own; -1: none
     prompt_logprobs: int = -1  # the same for the prompt's tokens
+    prompt_logprobs_from: int = 0  # those of them from this index on
     grammar: str = ""  # what the text must follow, see `inference.grammars`; "": anything
     history: History | None = None  # what comes before `prompt`; None: nothing, and nothing is cached
     keep: bool = False  # the state at a regular end is wanted again, as the head of a longer history
@@ -142,7 +143,8 @@ class RowOutput(msgspec.Struct, array_like=True):
     finish: Finish = ""
     stop_id: int = -1  # the id that ended the row, when finish is "stop"
     logprobs: list[TokenLogprobs] | None = None  # one for each of `tokens`
-    prompt_logprobs: list[TokenLogprobs | None] | None = None  # one for each prompt token, first None
+    # One for each prompt token: None for the first, and for those that are not wanted.
+    prompt_logprobs: list[TokenLogprobs | None] | None = None
     cached_tokens: int = 0  # prompt tokens whose state was already there
     error: str = ""
 
@@ -203,6 +205,8 @@ class EngineStatus(msgspec.Struct, kw_only=True):
     prompt_tokens_per_second: float = 0.0  # over the last heartbeats
     generated_tokens_per_second: float = 0.0
     step_ms: float = 0.0
+    ttft_ms_p50: float | None = None  # of the last minute; None: no row has had its first token in it
+    ttft_ms_p99: float | None = None
     last_error: str = ""
     available: list[str] = []  # ids of the checkpoints it could serve instead, its own among them
     failed_model: str = ""  # the one that it was told to load and could not
@@ -212,3 +216,29 @@ class EngineStatus(msgspec.Struct, kw_only=True):
     state_hits: int = 0  # histories whose state was in L1 or L2
     state_loads: int = 0  # histories that came from the database
     rows: list[RunningRow] = []
+
+
+class EngineSample(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What is kept of a heartbeat for an hour. Fields are those of EngineStatus; counters go on for its life."""
+
+    engine: str
+    slots: int = 0
+    running: int = 0
+    waiting: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    cached_tokens: int = 0
+    ttft_ms_p50: float | None = None
+    ttft_ms_p99: float | None = None
+    device_states: int = 0  # how many
+    host_states: int = 0
+
+
+class ErrorRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One failure, for the operations page. Carries nothing that a client has sent."""
+
+    time: float  # Unix seconds
+    where: str  # an endpoint, or an engine
+    message: str
+    status: int = 0  # the HTTP status; 0: not of a request
+    request_id: str = ""

@@ -25,6 +25,7 @@ class Chunk:
     tokens: Sequence[int]
     sample: bool  # the prompt ends here: draw the row's first token from the last position's logits
     prompt_logprobs: int = -1  # top logprobs wanted at each position of the chunk; -1: none
+    skipped: int = 0  # positions of the chunk whose logprobs are not wanted
     next_token: int = -1  # the prompt token behind the chunk, whose logprob the last position gives
 
 
@@ -41,6 +42,10 @@ class StepPlan:
     @property
     def sampled_slots(self) -> list[int]:
         return self.decode + [chunk.slot for chunk in self.chunks if chunk.sample]
+
+    @property
+    def scores_prompts(self) -> bool:
+        return any(chunk.prompt_logprobs >= 0 for chunk in self.chunks)
 
     def __bool__(self) -> bool:
         return bool(self.decode or self.chunks)

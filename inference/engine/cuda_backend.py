@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from inference.bus.messages import Sampling, TokenLogprobs
-from inference.engine.backend import Chunk, StepPlan, StepResult
+from inference.engine.backend import StepPlan, StepResult
 from inference.engine.cuda_model import CudaModel, CudaState
 from inference.engine.cuda_sampler import CudaSampler
+from inference.engine.prompt_logprobs import prompt_logprobs
 from inference.engine.sampler import token_logprobs
 from inference.engine.slot_states import SlotStates
 from inference.engine.weights import Checkpoint, Dimensions, Progress
@@ -24,7 +25,6 @@ from kernels.packed import DeviceRows
 
 MOST_SLOTS = 1040  # unless ENGINE_SLOTS asks for more: 1024 running rows and 16 idle sessions
 WORKSPACE_BYTES = 8 * 2**30  # activations, logits and graphs
-LOGPROB_POSITIONS = 256  # prompt positions whose logits exist at once
 RESULTS_IN_FLIGHT = 3  # pinned buffers for drawn ids; the step loop holds at most two
 
 
@@ -96,21 +96,19 @@ class CudaBackend(SlotStates):
         tokens[decodes:].copy_(prompt, non_blocking=True)
         x, delta = self._forward.forward(tokens, self._state, rows)
 
-        prompt_logprobs = {}
-        begin = decodes
-        for chunk in plan.chunks:
-            end = begin + len(chunk.tokens)
-            if chunk.prompt_logprobs >= 0:
-                prompt_logprobs[chunk.slot] = self._prompt_logprobs(chunk, x[begin:end], delta[begin:end])
-            begin = end
+        scored = {}
+        if plan.scores_prompts:
+            scored = prompt_logprobs(
+                plan.chunks, decodes, lambda at: self._forward.logits(x[at], delta[at]), self._device
+            )
         sampled = [True] * decodes + [chunk.sample for chunk in plan.chunks]
         chosen = _pinned([row for row, wanted in enumerate(sampled) if wanted]).to(self._device, non_blocking=True)
         if not len(chosen):
-            return CudaStep(plan, None, None, {}, prompt_logprobs)
+            return CudaStep(plan, None, None, {}, scored)
         last = rows.row_start[1:][chosen.long()].long() - 1
         logits = self._forward.logits(x[last], delta[last])
         drawn = self._sampler.draw(logits, rows.slots[chosen.long()])
-        return self._finish(plan, logits, drawn, prompt_logprobs)
+        return self._finish(plan, logits, drawn, scored)
 
     def _finish(
         self, plan: StepPlan, logits: Tensor, drawn: Tensor, prompt_logprobs: dict[int, list[TokenLogprobs]]
@@ -130,17 +128,6 @@ class CudaBackend(SlotStates):
         arrived = torch.cuda.Event()
         arrived.record()
         return CudaStep(plan, host, arrived, logprobs, prompt_logprobs)
-
-    def _prompt_logprobs(self, chunk: Chunk, x: Tensor, delta: Tensor) -> list[TokenLogprobs]:
-        """Of each token that follows a position of the chunk; x and delta [len(chunk.tokens), C]."""
-        following = [*chunk.tokens[1:], chunk.next_token] if chunk.next_token >= 0 else list(chunk.tokens[1:])
-        targets = torch.tensor(following, dtype=torch.int64, device=self._device)
-        found: list[TokenLogprobs] = []
-        for begin in range(0, len(following), LOGPROB_POSITIONS):
-            piece = targets[begin : begin + LOGPROB_POSITIONS]
-            part = slice(begin, begin + len(piece))
-            found += token_logprobs(self._forward.logits(x[part], delta[part]), piece, chunk.prompt_logprobs)
-        return found
 
 
 class CudaStep:

@@ -191,8 +191,8 @@ def _wait(finished: tuple[Step, PendingStep]) -> tuple[Step, StepResult]:
 
 
 def _taken_prompt_logprobs(row: Row) -> list[TokenLogprobs | None] | None:
-    """The prompt's logprobs, once: they go out with the row's first output. The first token has none."""
+    """The prompt's logprobs, once: they go out with the row's first output."""
     if row.prompt_logprobs is None:
         return None
-    logprobs, row.prompt_logprobs = [None, *row.prompt_logprobs], None
+    logprobs, row.prompt_logprobs = [None] * row.first_scored + row.prompt_logprobs, None
     return logprobs[: len(row.request.prompt)]

@@ -34,7 +34,7 @@ class Row:
     fed: int = 0  # of `feed`: tokens whose chunk was launched
     drawn: int = 0  # tokens asked of the sampler, the resumed ones included; results may still be on their way
     generated: int = 0  # tokens whose result is known
-    prompt_logprobs: list[TokenLogprobs] | None = None  # those known so far, from the second token on; None: not wanted
+    prompt_logprobs: list[TokenLogprobs] | None = None  # known so far, from `first_scored` on; None: not wanted
     feed: list[int] = field(default_factory=list)
     grammar: RowGrammar | None = None  # what may be drawn next depends on the text so far
     beginning: Beginning | None = None  # how it gets the state of its history
@@ -53,6 +53,11 @@ class Row:
     @property
     def key(self) -> RowKey:
         return self.request.web, self.request.row
+
+    @property
+    def first_scored(self) -> int:
+        """The first prompt token whose logprob is wanted; nothing says how likely the first of all is."""
+        return max(self.request.prompt_logprobs_from, 1)
 
     @property
     def unfed(self) -> int:
@@ -188,6 +193,7 @@ class Scheduler:
 
     def _add_chunk(self, step: Step, row: Row, size: int) -> None:
         tokens = row.feed[row.fed : row.fed + size]
+        skipped = row.first_scored - 1 - (row.fed - row.ahead)  # a position scores the token behind it
         row.fed += size
         last = not row.unfed
         prompt_logprobs = row.request.prompt_logprobs
@@ -197,6 +203,7 @@ class Scheduler:
                 tokens=tokens,
                 sample=last and row.wants_token,
                 prompt_logprobs=prompt_logprobs,
+                skipped=min(max(skipped, 0), size),
                 next_token=-1 if last else row.feed[row.fed],
             )
         )

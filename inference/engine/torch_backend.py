@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from inference.bus.messages import Sampling, TokenLogprobs
-from inference.engine.backend import Chunk, StepPlan, StepResult
+from inference.engine.backend import StepPlan, StepResult
 from inference.engine.model import Model, StatePool
+from inference.engine.prompt_logprobs import prompt_logprobs
 from inference.engine.sampler import Sampler, token_logprobs
 from inference.engine.slot_states import SlotStates
 from inference.engine.weights import Checkpoint, Dimensions, Progress
 from kernels.packed import PackedRows
 
 IDLE_SLOTS = 16  # of idle sessions, beside those of running rows
-LOGPROB_POSITIONS = 64  # prompt positions whose logits exist at once: 64 rows of 65536 are 16 MiB in float32
 
 
 @dataclass(slots=True)
@@ -77,12 +77,10 @@ class TorchBackend(SlotStates):
         hidden = self._forward.forward(tokens, self._state, rows)
 
         result = StepResult(tokens={})
-        begin = len(plan.decode)
-        for chunk in plan.chunks:
-            if chunk.prompt_logprobs >= 0:
-                positions = hidden[begin : begin + len(chunk.tokens)]
-                result.prompt_logprobs[chunk.slot] = self._prompt_logprobs(chunk, positions)
-            begin += len(chunk.tokens)
+        if plan.scores_prompts:
+            result.prompt_logprobs = prompt_logprobs(
+                plan.chunks, len(plan.decode), lambda at: self._forward.logits(hidden[at]), self._device
+            )
         sampled = [True] * len(plan.decode) + [chunk.sample for chunk in plan.chunks]
         if any(sampled):
             self._draw(plan, hidden[rows.last[torch.tensor(sampled, device=self._device)]], result)
@@ -113,17 +111,6 @@ class TorchBackend(SlotStates):
         masked = logits.clone()
         masked[rows] = logits[rows].masked_fill(barred, -math.inf)
         return masked
-
-    def _prompt_logprobs(self, chunk: Chunk, hidden: Tensor) -> list[TokenLogprobs]:
-        """Of each token that follows a position of the chunk; `hidden` [len(chunk.tokens), C]."""
-        following = [*chunk.tokens[1:], chunk.next_token] if chunk.next_token >= 0 else list(chunk.tokens[1:])
-        targets = torch.tensor(following, dtype=torch.int64, device=self._device)
-        found: list[TokenLogprobs] = []
-        for begin in range(0, len(following), LOGPROB_POSITIONS):
-            piece = targets[begin : begin + LOGPROB_POSITIONS]
-            logits = self._forward.logits(hidden[begin : begin + len(piece)])
-            found += token_logprobs(logits, piece, chunk.prompt_logprobs)
-        return found
 
 
 def slot_bytes(sizes: Dimensions, dtype: torch.dtype) -> int:

@@ -85,6 +85,20 @@ def test_echo_with_logprobs_scores_the_prompt(api):
         assert logprobs["tokens"][-1] in best
 
 
+def test_echo_scores_from_a_token_on(api):
+    prompts = [[3081, 45, 3081, 300, 17], [45, 300, 3081]]
+    body = {"prompt": prompts, "temperature": 0, "max_tokens": 1, "logprobs": 1, "echo": True}
+    whole = [choice["logprobs"] for choice in api.post(PATH, body).reply["choices"]]
+    for start, starts in ((2, (2, 2)), ([4, 1], (4, 1)), ([0, 9], (0, 9))):
+        ends = [choice["logprobs"] for choice in api.post(PATH, {**body, "logprob_start_len": start}).reply["choices"]]
+        for scored, end, first, prompt in zip(whole, ends, starts, prompts, strict=True):
+            skipped = min(max(first, 1), len(prompt))
+            assert end["tokens"] == scored["tokens"]
+            for field in ("token_logprobs", "top_logprobs"):
+                assert end[field][:skipped] == [None] * skipped
+                assert rounded(end[field][skipped:]) == scored[field][skipped:]
+
+
 def test_logprobs_belong_to_the_text(api):
     choice = api.post(PATH, {"prompt": "Hi", "max_tokens": 12, "temperature": 0, "logprobs": 3}).reply["choices"][0]
     logprobs = choice["logprobs"]
@@ -190,6 +204,9 @@ def test_a_stop_token_ends_the_row(api):
         ({"prompt": "a", "stop": 5}, "stop"),
         ({"prompt": "a", "suffix": "b", "echo": True}, "suffix"),
         ({"prompt": [1, 2], "suffix": "b"}, "suffix"),
+        ({"prompt": "a", "logprob_start_len": 1, "echo": True}, "logprob_start_len"),
+        ({"prompt": "a", "logprob_start_len": [1, 2], "echo": True, "logprobs": 0}, "logprob_start_len"),
+        ({"prompt": "a", "logprob_start_len": -1, "echo": True, "logprobs": 0}, "logprob_start_len"),
         ({"prompt": "a", "stream_options": {"include_usage": True}}, "stream_options"),
         ({"prompt": "a", "logit_bias": {"x": 1}}, "logit_bias"),
     ],

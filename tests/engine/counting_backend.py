@@ -57,7 +57,8 @@ class CountingBackend:
             self._fed[chunk.slot] += chunk.tokens
             if chunk.prompt_logprobs >= 0:
                 following = [*chunk.tokens[1:], chunk.next_token]
-                prompt_logprobs[chunk.slot] = [TokenLogprobs(-float(token), []) for token in following]
+                scored = following[chunk.skipped :]
+                prompt_logprobs[chunk.slot] = [TokenLogprobs(-float(token), []) for token in scored]
         tokens = {}
         for slot in plan.sampled_slots:
             tokens[slot] = self._last[slot] = self.next_token(self._fed[slot])

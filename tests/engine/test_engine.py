@@ -141,6 +141,19 @@ def test_prompt_logprobs_come_once_and_are_aligned_across_chunks(overlap):
 
 
 @OVERLAPS
+@pytest.mark.parametrize("start", [2, 4, 5, 9, 10, 40])
+def test_prompt_logprobs_from_a_token_on(overlap, start):
+    """Whether the chunks of four tokens end before it, at it or behind it."""
+    engine = Engine(CountingBackend(slots=2, overlap=overlap), step_tokens=4)
+    prompt = list(range(20, 31))
+    more = {"prompt_logprobs": 0, "prompt_logprobs_from": start}
+    logprobs = run(engine, request(1, prompt, max_tokens=1, **more))[1][0].prompt_logprobs
+    assert [entry and entry.logprob for entry in logprobs] == [
+        -float(token) if index >= start else None for index, token in enumerate(prompt)
+    ]
+
+
+@OVERLAPS
 def test_a_row_of_no_new_tokens_gives_only_its_prompts_logprobs(overlap):
     engine = Engine(CountingBackend(slots=2, overlap=overlap), step_tokens=4)
     outputs = run(engine, request(1, [5, 6, 7, 8, 9], max_tokens=0, prompt_logprobs=0))

@@ -21,7 +21,7 @@ from rwkvsite.env import BASE_DIR, redis_socket
 POLL_SECONDS = 0.2
 MANAGE = [sys.executable, str(BASE_DIR / "manage.py")]
 CELERY = [sys.executable, "-m", "celery", "-A", "rwkvsite", "--quiet"]
-WORKER_OPTIONS = ["--pool", "threads", "--concurrency", "2", "--without-mingle", "--without-gossip"]
+WORKER_OPTIONS = ["--pool", "threads", "--concurrency", "4", "--without-mingle", "--without-gossip"]
 
 
 class Command(BaseCommand):
