@@ -322,5 +322,6 @@ LOGGING = {
         "django": {"handlers": [], "propagate": True},
         "django.request": {"filters": ["no_refusals"]},
         "daphne": {"level": "WARNING"},
+        "celery": {"level": "WARNING"},  # two lines for every task, some of which look for work once a minute
     },
 }

@@ -90,7 +90,11 @@ class Completion:
         starts = _read_starts(body, len(prompts))
         self.request = GenerationRequest(
             rows=[
-                Row(ids, build_sampling(body, COMPLETION, i), prompt_logprobs_from=starts[i // self.rows_per_prompt])
+                Row(
+                    prompt=ids,
+                    sampling=build_sampling(body, COMPLETION, i),
+                    prompt_logprobs_from=starts[i // self.rows_per_prompt],
+                )
                 for i, ids in enumerate(self.prompts)
             ],
             model=model.id,
