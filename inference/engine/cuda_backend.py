@@ -61,6 +61,7 @@ class CudaBackend(SlotStates):
         self._state = CudaState.zeros(sizes, self.slots + 1, self._device, dtype)  # the last one is the dummy
         self._sampler = CudaSampler(self.slots, sizes.vocab, self._device)
         self._staging = [torch.empty(self.slots, dtype=torch.int32).pin_memory() for _ in range(RESULTS_IN_FLIGHT)]
+        self._fresh: set[int] = set()  # slots whose states are still those of the rows before
         self._steps = 0
         self._graphs = capture_graphs(self._forward, self._state, self._sampler, self.slots)
         self._graph_sizes = sorted(self._graphs)
@@ -68,13 +69,24 @@ class CudaBackend(SlotStates):
     def open_slot(
         self, slot: int, sampling: Sampling, stop_ids: Sequence[int], generated: Sequence[int], prompt: Sequence[int]
     ) -> None:
-        self._state.shift[:, :, slot].zero_()
-        self._state.wkv[:, slot].zero_()
         self._sampler.open_slot(slot, sampling, stop_ids, generated, prompt)
+        self._fresh.add(slot)
+
+    def _slot_state(self, slot: int) -> dict[str, Tensor]:
+        self._clear_fresh()
+        return super()._slot_state(slot)
+
+    def _clear_fresh(self) -> None:
+        if self._fresh:
+            slots = _pinned(sorted(self._fresh)).to(self._device, non_blocking=True).long()
+            self._state.shift.index_fill_(2, slots, 0)
+            self._state.wkv.index_fill_(1, slots, 0)
+            self._fresh.clear()
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> "CudaStep":
         self._steps += 1
+        self._clear_fresh()
         self._sampler.set_masks(plan.masks)
         if plan.chunks:
             return self._launch_mixed(plan)

@@ -4,13 +4,14 @@ The host takes no part in a draw, so a step that draws can be recorded in a CUDA
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from inference.bus.messages import Sampling
-from inference.engine.row_params import Needs, choose_path, replay_penalties, row_needs, row_params
+from inference.engine.row_params import Needs, RowParams, choose_path, replay_penalties, row_needs, row_params
 from kernels.launch import kernel
 
 MAX_VOCAB = 65536  # what the kernel holds of a row
@@ -24,6 +25,19 @@ _FLOATS = ["temperature", "mass", "log_min_p", "repetition", "first", "later", "
 _INTS = ["top_k", "first_by_seen", "path", "needs", "edits", "stops"]
 _RECORD = np.dtype([(name, "<f4") for name in _FLOATS] + [(name, "<i4") for name in _INTS] + [("seed", "<u8")])
 _EDIT = np.dtype([("id", "<i4"), ("value", "<f4"), ("begin", "<i4"), ("end", "<i4")])
+
+
+@dataclass(slots=True)
+class _Opening:
+    """What a slot is to be told."""
+
+    record: np.ndarray  # one _RECORD
+    edits: np.ndarray
+    stops: np.ndarray
+    params: RowParams
+    needs: int
+    generated: Sequence[int]
+    prompt: Sequence[int]
 
 
 class CudaSampler:
@@ -50,14 +64,16 @@ class CudaSampler:
         self._stop_ids = torch.zeros(slots + 1, MAX_STOPS, dtype=torch.int32, device=device)
         self._masks = torch.zeros(slots + 1, -(-vocab // 32), dtype=torch.int32, device=device)
         self._masked = torch.zeros(slots + 1, dtype=torch.int32, device=device)
+        self._opening: dict[int, _Opening] = {}
 
     def open_slot(
         self, slot: int, sampling: Sampling, stop_ids: Sequence[int], generated: Sequence[int], prompt: Sequence[int]
     ) -> None:
         """Make `slot` a row whose next draw comes behind `generated`, as if it had drawn those itself.
 
-        `prompt` counts for the repetition penalty alone. Takes effect in the order of the current stream. Raises
-        ValueError if an id is not in 0 .. V - 1, or if there are more stop ids or changed logits than a slot can hold.
+        `prompt` counts for the repetition penalty alone. The device hears of it at the next `flush`, which a draw
+        begins with. Raises ValueError if an id is not in 0 .. V - 1, or if there are more stop ids or changed logits
+        than a slot can hold.
         """
         self._check_ids("logit_bias", sampling.logit_bias)
         self._check_ids("bans", [token for _, token in sampling.bans])
@@ -75,25 +91,50 @@ class CudaSampler:
         record["path"], record["needs"] = choose_path(sampling, params, self.vocab), needs
         record["edits"], record["stops"] = len(edits), len(stops)
         record["seed"] = sampling.seed % 2**64
-        self._copy(self._records[slot], record)
-        self._copy(self._edits[slot], edits)
-        self._copy(self._stop_ids[slot], stops)
-        self.position[slot] = len(generated)
-        self.last_token[slot] = 0
-        self.done[slot] = 0
-        self._masked[slot] = 0
-        if needs & Needs.SEEN:
-            self.seen[slot].zero_()
-            self._mark_seen(slot, prompt, _IN_PROMPT)
-            self._mark_seen(slot, generated, _IN_OUTPUT)
-        if needs & Needs.PENALTIES:
-            self.penalties[slot].zero_()
-        if needs & Needs.PENALTIES and generated:
-            tokens, values = replay_penalties(params, generated)
-            self.penalties[slot, self._upload(tokens)] = self._upload(values)
+        self._opening[slot] = _Opening(record, edits, stops, params, needs, generated, prompt)
+
+    def flush(self) -> None:
+        """Tell the device of all slots that were opened, in the order of the current stream.
+
+        Some hundred rows may begin in one step: told one by one, they would take longer than the step.
+        """
+        if not self._opening:
+            return
+        opening, self._opening = self._opening, {}
+        rows = list(opening.values())
+        slots = self._upload(np.array(list(opening), dtype=np.int64))
+        stops = np.zeros((len(rows), MAX_STOPS), dtype=np.int32)
+        for row, one in enumerate(rows):
+            stops[row, : len(one.stops)] = one.stops
+        records = np.concatenate([one.record for one in rows]).view(np.uint8).reshape(len(rows), -1)
+        self._records.index_copy_(0, slots, self._upload(records))
+        self._stop_ids.index_copy_(0, slots, self._upload(stops))
+        positions = np.array([len(one.generated) for one in rows], dtype=np.int32)
+        self.position.index_copy_(0, slots, self._upload(positions))
+        for flags in (self.last_token, self.done, self._masked):
+            flags.index_fill_(0, slots, 0)
+        self._clear(self.seen, opening, Needs.SEEN)
+        self._clear(self.penalties, opening, Needs.PENALTIES)
+        for slot, one in opening.items():
+            if len(one.edits):
+                edits = self._upload(one.edits.view(np.uint8))
+                self._edits[slot, : len(edits)].copy_(edits)
+            if one.needs & Needs.SEEN:
+                self._mark_seen(slot, one.prompt, _IN_PROMPT)
+                self._mark_seen(slot, one.generated, _IN_OUTPUT)
+            if one.needs & Needs.PENALTIES and one.generated:
+                tokens, values = replay_penalties(one.params, one.generated)
+                self.penalties[slot, self._upload(tokens)] = self._upload(values)
+
+    def _clear(self, kept: Tensor, opening: Mapping[int, _Opening], needs: Needs) -> None:
+        """What is kept for the slots that need it is the last row's."""
+        slots = [slot for slot, one in opening.items() if one.needs & needs]
+        if slots:
+            kept.index_fill_(0, self._upload(np.array(slots, dtype=np.int64)), 0)
 
     def set_masks(self, masks: Mapping[int, np.ndarray]) -> None:
         """From now on a slot of `masks` draws only ids whose bit is set: slot -> uint32 [(V + 31) / 32]."""
+        self.flush()
         if masks:
             slots = self._upload(np.array(list(masks), dtype=np.int64))
             self._masks.index_copy_(0, slots, self._upload(np.stack(list(masks.values())).view(np.int32)))
@@ -105,6 +146,7 @@ class CudaSampler:
         Row i belongs to slot `slots[i]`, int32 [B]; none but a done slot may be named twice. `logits` are left
         as they are. Raises ValueError if the logits are not contiguous float32 [B, V].
         """
+        self.flush()
         rows = len(slots)
         if logits.dtype != torch.float32 or logits.shape != (rows, self.vocab) or not logits.is_contiguous():
             raise ValueError(
@@ -121,6 +163,7 @@ class CudaSampler:
 
     def moving(self, slots: Tensor) -> Tensor:
         """`slots`, int32 [B], with the dummy in place of those that are done."""
+        self.flush()
         moving = torch.empty_like(slots)
         if len(slots):
             kernel("rwkv_redirect")(slots, self.done, self.dummy, moving, len(slots))
@@ -133,12 +176,6 @@ class CudaSampler:
     def _check_ids(self, name: str, ids: Sequence[int] | dict[int, float]) -> None:
         if ids and not 0 <= min(ids) <= max(ids) < self.vocab:
             raise ValueError(f"{name}: token ids must be in 0 .. {self.vocab - 1}, got {min(ids)} .. {max(ids)}")
-
-    def _copy(self, target: Tensor, values: np.ndarray) -> None:
-        """Put `values` at the front of `target`, whose type may be bytes."""
-        if len(values):
-            source = torch.from_numpy(values.view(np.uint8))
-            target.view(torch.uint8)[: len(source)].copy_(source.pin_memory(), non_blocking=True)
 
     def _upload(self, values: np.ndarray) -> Tensor:
         # A pinned buffer of its own each time: torch takes none back before the stream has read it.
