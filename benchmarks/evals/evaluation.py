@@ -61,6 +61,8 @@ class Evaluation(ABC):
     def __init__(self, options: Options, completions: Completions | None = None) -> None:
         self.options = options
         self._completions = completions
+        if options.prompts != "text":
+            get_tokenizer()  # reading the vocabulary takes a while, which is no part of the answering
 
     @property
     def completions(self) -> Completions:

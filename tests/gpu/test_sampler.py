@@ -272,6 +272,7 @@ def test_a_recorded_graph_goes_on_drawing(logits):
     with torch.cuda.graph(graph):
         tokens = sampler.draw(batch, slots)
     sampler.open_slot(0, sampling, [], [], PROMPT)
+    sampler.flush()
     drawn = []
     for _ in range(STEPS):
         graph.replay()
