@@ -97,7 +97,7 @@ class Engine(models.Model):
 
     class Meta:
         managed = False
-        default_permissions = ("view",)
+        default_permissions = ("view", "change")  # change: to cancel requests
 
     def __str__(self) -> str:
         return f"engine {self.pk}"

@@ -1,5 +1,6 @@
 """The engine process: the bus on one side, an engine on the other, and the loop between them."""
 
+import gc
 import logging
 import os
 import signal
@@ -16,6 +17,7 @@ from inference.engine.backend import Backend
 from inference.engine.engine import Engine
 from inference.engine.grammar import Grammars
 from inference.engine.state_cache import StateCache
+from inference.first_tokens import FirstTokens
 from inference.grammars import GrammarCompiler
 from inference.text.tokenizer import get_tokenizer
 
@@ -24,6 +26,7 @@ log = logging.getLogger(__name__)
 IDLE_SECONDS = 0.5  # how long an idle loop sleeps before it looks at deadlines and signals
 EXPIRE_SECONDS = 0.5
 STALL_SECONDS = 0.001
+GC_THRESHOLDS = (10_000, 20, 50)  # new objects, and collections of the younger generation, before the next collection
 DRAIN_SECONDS = 20.0  # how long running rows may go on after SIGTERM before another engine gets them
 # Before it changes models, an engine serves what is queued: until nothing has come for as long as a web
 # process may still believe it ready, but no longer than SWITCH_SECONDS.
@@ -49,6 +52,7 @@ class Worker:
             updated=0.0,
         )
         self._rates = _Rates()
+        self._first_tokens = FirstTokens()
         self._stop = threading.Event()
         self._snapshot_seconds = 60.0
         self._swept = time.monotonic()
@@ -90,12 +94,16 @@ class Worker:
         self.bus.start()
         self.bus.serve(self._state.model.id)
         self._state.state = "ready"
+        gc.collect()
+        gc.freeze()  # model and libraries stay: going through them again would stop the steps for many milliseconds
+        gc.set_threshold(*GC_THRESHOLDS)
         expired = 0.0
         while not self._stop.is_set() and self.bus.wanted_model not in self._state.available:
             self._turn(self.engine)
             if time.monotonic() - expired > EXPIRE_SECONDS:
                 expired = time.monotonic()
-                self.bus.publish(self.engine.expire(time.time()))
+                self._publish(self.engine.expire(time.time()))
+        gc.unfreeze()  # the model is to go
         if not self._stop.is_set():
             self._serve_out(self.engine)
         if self._stop.is_set():
@@ -119,6 +127,7 @@ class Worker:
                 status.prompt_tokens_per_second,
                 status.generated_tokens_per_second,
             ) = self._rates.update(counters.steps, counters.prompt_tokens, counters.generated_tokens)
+            status.ttft_ms_p50, status.ttft_ms_p99 = self._first_tokens.percentiles()
             if states := engine.states:
                 status.device_states, status.host_states = states.device_names(), states.host_names()
                 status.cached_tokens = states.counters.cached_tokens
@@ -132,10 +141,11 @@ class Worker:
         """One turn of the loop: take what came, run a step, send its news."""
         for request in self.bus.arrivals():
             engine.submit(request)
+            self._first_tokens.expect(request)
         for key in self.bus.cancellations():
             ended = engine.cancel(key)
             if ended:
-                self.bus.publish([ended])
+                self._publish([ended])
             else:
                 self.bus.bury(key)
         self.bus.set_capacity(engine.capacity)
@@ -167,8 +177,13 @@ class Worker:
             # rows are submitted again, and a request that breaks the engine would break it for ever.
             self.bus.publish(engine.abort("error", "the engine failed while running this request"))
             self._state.last_error = repr(error)
+            self.bus.report(error)
             self.bus.stop()
             raise
+        self._publish(outputs)
+
+    def _publish(self, outputs: list[tuple[str, RowOutput]]) -> None:
+        self._first_tokens.see(outputs)
         self.bus.publish(outputs)
 
     def _serve_out(self, engine: Engine) -> None:
@@ -198,7 +213,7 @@ class Worker:
         while engine.has_work and time.monotonic() < until:
             for key in self.bus.cancellations():
                 ended = engine.cancel(key)
-                self.bus.publish([ended] if ended else [])
+                self._publish([ended] if ended else [])
             self._step(engine)
         left = engine.abort("lost")
         unread: list[Generate] = self.bus.arrivals()
@@ -272,6 +287,7 @@ def main(checkpoint: Path, fallback: Path | None = None) -> None:
             backend = load(checkpoint)
     except (CheckpointError, ValueError) as error:
         log.error("cannot load the model: %s", error)
+        worker.bus.report(error)
         worker.bus.stop()
         raise SystemExit(1) from error
     checkpoints = find_checkpoints(checkpoint)

@@ -4,6 +4,7 @@ from typing import Any
 
 import environ
 from django.urls import reverse_lazy
+from django.utils.translation import gettext_lazy as _
 
 from rwkvsite import env
 from rwkvsite.secret import secret_key
@@ -200,6 +201,7 @@ UNFOLD = {
     "SITE_SYMBOL": "neurology",
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": "/static/inference/favicon.svg"}],
     "SHOW_HISTORY": True,
+    "SHOW_LANGUAGES": True,
     "SIDEBAR": {
         "show_search": True,
         "show_all_applications": True,
@@ -207,7 +209,11 @@ UNFOLD = {
             {
                 "title": "Service",
                 "items": [
-                    {"title": "Engines", "icon": "memory", "link": reverse_lazy("admin:inference_engine_changelist")},
+                    {
+                        "title": _("Operations"),
+                        "icon": "monitoring",
+                        "link": reverse_lazy("admin:inference_engine_changelist"),
+                    },
                     {
                         "title": "Sessions",
                         "icon": "forum",

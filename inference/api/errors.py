@@ -6,6 +6,7 @@ the older RWKV servers answer `{"error": "<message>"}`, which their clients read
 
 import logging
 import math
+import time
 from typing import Any
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
@@ -13,9 +14,11 @@ from django.http import Http404, HttpResponse
 from redis.exceptions import RedisError
 from rest_framework import exceptions as drf
 
-from inference.api.generation import GenerationFailed, WrongState
+from inference.api.generation import GenerationFailed, WrongState, bus
 from inference.api.responses import json_response
 from inference.bus.call import BusError, NoEngine, QueueFull
+from inference.bus.messages import ErrorRecord
+from rwkvsite.logs import request_id
 
 log = logging.getLogger(__name__)
 
@@ -149,11 +152,24 @@ def error_response(error: ApiError, *, native: bool) -> HttpResponse:
     return response
 
 
+def report_error(exc: Exception, error: ApiError, where: str) -> None:
+    """Tell operators, if it is the service's failure: what a client did wrong is not, and may hold what it sent."""
+    if error.status < 500 and not isinstance(error, Overloaded):
+        return
+    expected = isinstance(exc, ApiError | BusError | GenerationFailed | RedisError)
+    message = error.message if expected else f"{error.message} ({type(exc).__name__})"
+    record = ErrorRecord(
+        time=time.time(), where=where, status=error.status, request_id=request_id.get(), message=message
+    )
+    bus().report(record)
+
+
 def exception_handler(exc: Exception, context: dict[str, Any]) -> HttpResponse:
     """The Django REST framework's handler of everything a view of this package raises."""
     error = as_api_error(exc)
     if not isinstance(exc, ApiError | BusError | GenerationFailed) and error.status >= 500:
         log.error("request %s failed", getattr(context["view"], "request_id", ""), exc_info=exc)
+    report_error(exc, error, context["view"].request.path)
     response = error_response(error, native=getattr(context["view"], "native_errors", False))
     if error.status == MethodNotAllowed.status:
         response["Allow"] = ", ".join(context["view"].allowed_methods)

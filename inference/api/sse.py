@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from django.http import StreamingHttpResponse
 
-from inference.api.errors import ApiError, as_api_error, error_body
+from inference.api.errors import ApiError, as_api_error, error_body, report_error
 from inference.api.generation import Generation, GenerationFailed
 from inference.api.throttles import Place
 
@@ -48,7 +48,9 @@ async def guard_stream(
             except Exception as exc:
                 if not isinstance(exc, GenerationFailed | ApiError):
                     log.exception("a stream failed")
-                yield error_frame(as_api_error(exc), native=native)
+                error = as_api_error(exc)
+                report_error(exc, error, generation.request.endpoint)
+                yield error_frame(error, native=native)
             yield DONE
     finally:
         if place:

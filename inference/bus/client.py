@@ -24,12 +24,13 @@ from redis.backoff import ExponentialBackoff
 from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
-from inference.bus import affinity, control, keys, paused
+from inference.bus import affinity, control, keys, operations, paused
 from inference.bus.call import BusError, Call, NoEngine, QueueFull, RowFailed
 from inference.bus.messages import (
     Action,
     Cancel,
     EngineStatus,
+    ErrorRecord,
     Finish,
     Generate,
     LoadModel,
@@ -48,6 +49,7 @@ ROWS_PER_SLICE = 128  # rows fanned out before other tasks of the event loop get
 SILENCE_SECONDS = 3.0  # a row without news for this long has its stream entry looked up
 STATUS_SECONDS = 0.5  # how old a cached engine status may be
 _SUBMITTED_PER_PIPELINE = 256
+_UNSENT_REPORTS = 32  # of errors; with more on their way, later ones are left out
 
 
 class _Row:
@@ -91,6 +93,7 @@ class BusClient:
         self._engines: list[EngineStatus] = []
         self._engines_read = 0.0
         self._seen: dict[str, float] = {}  # model -> when an engine that may serve it was last alive
+        self._unsent_reports = 0
         self.closing = False
 
     # -- for the endpoints ----------------------------------------------------------------------
@@ -175,6 +178,12 @@ class BusClient:
         message = msgspec.msgpack.encode(names)
         await _reached(self._redis.xadd(keys.CANCEL, {"forget": message}, maxlen=keys.CANCEL_STREAM_LENGTH))
 
+    def report(self, error: ErrorRecord) -> None:
+        """Put it among the last errors. Returns at once, and does without when Redis is away."""
+        if self._unsent_reports < _UNSENT_REPORTS:
+            self._unsent_reports += 1
+            self._spawn(self._send_report(error))
+
     @property
     def redis(self) -> aioredis.Redis:
         """The connection, for what else the web processes share."""
@@ -252,6 +261,16 @@ class BusClient:
             await pipeline.execute()
         except RedisError as error:  # the engine drops the rows when this process's heartbeat stops
             log.warning("could not cancel %d rows: %s", len(rows), error)
+
+    async def _send_report(self, error: ErrorRecord) -> None:
+        pipeline = self._redis.pipeline(transaction=False)
+        operations.add_error(pipeline, error)
+        try:
+            await pipeline.execute()
+        except RedisError as failure:
+            log.warning("could not report an error: %s", failure)
+        finally:
+            self._unsent_reports -= 1
 
     def _resubmit(self, rows: Iterable[_Row], reason: str) -> None:
         for stream, group in itertools.groupby(rows, key=lambda row: affinity.shared_stream(row.stream, row.model)):

@@ -14,6 +14,8 @@
     rwkv:answers:<order>       list of the answers to one order
     rwkv:paused:<request>      a paused request
     rwkv:paused                sorted set of the paused requests' ids, by the time they are forgotten
+    rwkv:samples               stream of samples of every engine, of the last hour
+    rwkv:errors                list of the last errors, newest first
 
 The entry of a request stays in its stream until the request has ended. That is the invariant by
 which both sides notice a loss: a web process whose row is silent looks its entry up and submits the
@@ -25,6 +27,8 @@ CANCEL = "rwkv:cancel"
 ENGINES = "rwkv:engines"
 ORDERS = "rwkv:orders"
 PAUSED = "rwkv:paused"
+SAMPLES = "rwkv:samples"
+ERRORS = "rwkv:errors"
 
 HEARTBEAT_SECONDS = 1.0
 ENGINE_TTL_SECONDS = 4  # an engine without a heartbeat for this long is dead

@@ -20,8 +20,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
-from inference.bus import keys
-from inference.bus.messages import EngineStatus, Generate, History, RowOutput, StepReply
+from inference.bus import keys, operations
+from inference.bus.messages import EngineStatus, ErrorRecord, Generate, History, RowOutput, StepReply
 from inference.bus.notices import Notices, RowKey
 from inference.bus.replies import by_stream, entries_of
 
@@ -33,6 +33,7 @@ BLOCK_MILLISECONDS = 200
 RECONNECT_SECONDS = 0.2
 UNSENT_STEPS = 10_000  # replies kept while Redis is away
 CLAIM_SECONDS = 2.0  # how often dead engines and web processes are looked for
+MESSAGE_LETTERS = 300  # kept of an error
 TOMBSTONES = 10_000  # cancelled rows remembered, in case the request comes after its cancellation
 
 LOST_POSITION = 2**31 - 1  # behind every delivered token: the position of a lost row is not known
@@ -134,6 +135,20 @@ class EngineBus:
         with self._news:
             if not (self._arrivals or self._notices.cancels):
                 self._news.wait(timeout)
+
+    def report(self, error: Exception) -> None:
+        """Put it among the last errors: its kind and its first line."""
+        first_line = str(error).partition("\n")[0][:MESSAGE_LETTERS]
+        record = ErrorRecord(
+            time=time.time(), where=f"engine {self.name}", message=f"{type(error).__name__}: {first_line}"
+        )
+        with self._connect() as connection:
+            try:
+                pipeline = connection.pipeline(transaction=False)
+                operations.add_error(pipeline, record)
+                pipeline.execute()
+            except RedisError as failure:
+                log.warning("could not report an error: %s", failure)
 
     def stop(self, *, flush_seconds: float = 5.0) -> None:
         """Send what is unsent, take the engine off the list, and end the threads."""
@@ -288,13 +303,16 @@ class EngineBus:
     # -- heartbeat, and the dead ----------------------------------------------------------------
 
     def _beat(self, connection: redis.Redis) -> None:
-        looked = 0.0
+        looked = sampled = 0.0
         while not self._stopping.is_set():
-            status = msgspec.msgpack.encode(self._status())
+            status = self._status()
             pipeline = connection.pipeline(transaction=False)
-            pipeline.set(keys.engine(self.name), status, ex=keys.ENGINE_TTL_SECONDS)
+            pipeline.set(keys.engine(self.name), msgspec.msgpack.encode(status), ex=keys.ENGINE_TTL_SECONDS)
             pipeline.sadd(keys.ENGINES, self.name)
             pipeline.expire(keys.own(self.name), keys.OWN_STREAM_TTL_SECONDS)
+            if self._streams and time.monotonic() - sampled > operations.SAMPLE_SECONDS:
+                sampled = time.monotonic()
+                operations.add_sample(pipeline, operations.sample_of(status))
             pipeline.execute()
             if self._streams and time.monotonic() - looked > CLAIM_SECONDS:
                 looked = time.monotonic()

@@ -1,5 +1,5 @@
 from django.urls import path
 
-from inference.pages.consumers import EnginesConsumer
+from inference.pages.consumers import OperationsConsumer
 
-websocket_urlpatterns = [path("ws/admin/engines/", EnginesConsumer.as_asgi())]
+websocket_urlpatterns = [path("ws/admin/operations/", OperationsConsumer.as_asgi())]

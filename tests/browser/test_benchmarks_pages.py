@@ -11,7 +11,8 @@ import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
 from rwkvsite.env import BASE_DIR
-from tests.browser.test_engines_page import CHROMIUM, OPTIONS, PASSWORD, log_in
+from tests.browser.test_operations_page import PASSWORD, log_in
+from tests.browser.visits import CHROMIUM, OPTIONS
 from tests.service import wait_until
 
 pytestmark = [

@@ -1,6 +1,7 @@
-"""The engines page end to end: a login through the form, and the live updates through daphne."""
+"""The operations page end to end: a login through the form, and the live updates through daphne."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 
 from rwkvsite.env import BASE_DIR
 
-LIVE = "/ws/admin/engines/"
+LIVE = "/ws/admin/operations/"
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +46,33 @@ async def test_the_running_engine_is_on_the_page(browser, service):
 
 
 async def test_updates_come_by_themselves(browser, service):
-    async with browser.ws_connect(LIVE, origin=service.url) as live, asyncio.timeout(20):
-        for _ in range(2):
-            assert "rwkv7-random-tiny" in (await live.receive_json())["html"]
+    body = {"prompt": "Once", "max_tokens": 60_000, "ignore_eos": True, "stream": True}
+    async with browser.ws_connect(LIVE, origin=service.url) as live, asyncio.timeout(30):
+        parts = [await live.receive_json() for _ in range(2)]
+        assert {part["part"] for part in parts} == {"now", "charts"}
+        async with browser.post("/v1/completions", json=body) as answer:
+            await answer.content.readline()
+            while "completions" not in (await live.receive_json())["html"]:
+                pass
+
+
+async def test_a_request_is_cancelled_whichever_process_has_it(browser, service):
+    body = {"prompt": ["Once", "Twice"], "max_tokens": 60_000, "ignore_eos": True, "stream": True}
+    async with browser.get("/admin/inference/engine/") as page:
+        token = page.cookies["csrftoken"].value
+    headers = {"Accept": "application/json", "Origin": service.url, "X-CSRFToken": token}
+    async with browser.post("/v1/completions", json=body) as answer, asyncio.timeout(30):
+        first = json.loads((await answer.content.readline()).removeprefix(b"data: "))
+        form = {"request": first["id"]}
+        async with browser.post("/admin/inference/engine/cancel/", data=form, headers=headers) as cancelled:
+            assert await cancelled.json() == {"message": "1 request was cancelled."}
+        assert (await answer.content.read()).endswith(b"data: [DONE]\n\n")
+
+
+async def test_another_site_cannot_cancel(browser):
+    headers = {"Accept": "application/json", "Origin": "http://evil.example"}
+    async with browser.post("/admin/inference/engine/cancel/", data={"all": "1"}, headers=headers) as refused:
+        assert refused.status == 403
 
 
 async def test_pages_of_other_sites_cannot_listen(browser):

@@ -36,15 +36,15 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--base-url", type=_loopback_url, default=None, help="default: HOST and PORT")
+        parser.add_argument("--base-url", type=loopback_url, default=None, help="default: HOST and PORT")
         parser.add_argument("--clients", type=_counts, default=[1, 8, 64], help="cases, separated by commas (1,8,64)")
-        parser.add_argument("--tokens", type=_count, default=128, help="generated per request (128)")
-        parser.add_argument("--prompt-tokens", type=_count, default=36, help="per request, random (36)")
+        parser.add_argument("--tokens", type=positive, default=128, help="generated per request (128)")
+        parser.add_argument("--prompt-tokens", type=positive, default=36, help="per request, random (36)")
         parser.add_argument("--output", type=Path, help="also write the figures to this JSON file")
 
     def handle(self, *, base_url, clients, tokens, prompt_tokens, output, **options) -> None:
         try:
-            base_url = base_url or _loopback_url(settings.RWKV.base_url)
+            base_url = base_url or loopback_url(settings.RWKV.base_url)
             asyncio.run(self._run(base_url, clients, tokens, prompt_tokens, output))
         except ArgumentTypeError as error:
             raise CommandError(f"HOST: {error}") from None
@@ -55,7 +55,7 @@ class Command(BaseCommand):
         self, base_url: str, clients: list[int], tokens: int, prompt_tokens: int, output: Path | None
     ) -> None:
         password = settings.RWKV.api_password
-        engines = await _engines(base_url, password)
+        engines = await ready_engines(base_url, password)
         model = engines[0]["model"]["id"]
         web = listeners(urlsplit(base_url).port or 80)
         engine = {entry["pid"] for entry in engines if entry["host"] == socket.gethostname()}
@@ -76,11 +76,11 @@ class Command(BaseCommand):
             cases.append(asdict(figures))
         if output:
             asked = {"tokens": tokens, "prompt_tokens": prompt_tokens, "requests_per_client": REQUESTS_PER_CLIENT}
-            result = {**_surroundings(engines), **asked, "cases": cases}
+            result = {**surroundings(engines), **asked, "cases": cases}
             output.write_text(json.dumps(result, indent=2) + "\n")
 
 
-async def _engines(base_url: str, password: str) -> list[dict[str, Any]]:
+async def ready_engines(base_url: str, password: str) -> list[dict[str, Any]]:
     """The heartbeats of the engines that are ready. Raises RequestFailed if there is none."""
     headers = {"Authorization": f"Bearer {password}"} if password else {}
     async with aiohttp.ClientSession(headers=headers) as session, session.get(f"{base_url}/stats") as response:
@@ -93,7 +93,7 @@ async def _engines(base_url: str, password: str) -> list[dict[str, Any]]:
     return ready
 
 
-def _surroundings(engines: list[dict[str, Any]]) -> dict[str, Any]:
+def surroundings(engines: list[dict[str, Any]]) -> dict[str, Any]:
     versions = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -122,7 +122,7 @@ def _cell(figures: Figures, name: str) -> str:
     return "-" if value is None else str(value)
 
 
-def _loopback_url(text: str) -> str:
+def loopback_url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme != "http" or not parts.hostname:
         raise ArgumentTypeError(f"{text!r} is not an http URL")
@@ -139,10 +139,10 @@ def _is_loopback(host: str) -> bool:
 
 
 def _counts(text: str) -> list[int]:
-    return [_count(part) for part in text.split(",")]
+    return [positive(part) for part in text.split(",")]
 
 
-def _count(text: str) -> int:
+def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
     return int(text)

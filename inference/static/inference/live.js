@@ -1,41 +1,103 @@
-// Keeps #live up to date with the HTML that the server renders: over a WebSocket, and by polling while
-// there is none.
+// Keeps the parts of #live up to date with the HTML that the server renders: over a WebSocket, and by polling
+// while there is none. Only what differs is changed, so that focus, open details and scroll positions stay.
 "use strict";
 
 const POLL_MS = 2000;
-const RECONNECT_MS = 5000;
+const RECONNECT_MS = 1000;
+const MOST_RECONNECT_MS = 30000;
 
 const live = document.getElementById("live");
 const state = document.getElementById("live-state");
+const form = document.getElementById("cancel");
+const words = document.getElementById("cancel-words");
 let polling = null;
+let reconnectMs = RECONNECT_MS;
 
-function show(message, how) {
-  live.innerHTML = message.html;
-  state.textContent = how;
+function show(part, html) {
+  const place = live.querySelector(`[data-part="${part}"]`);
+  const fresh = place.cloneNode(false);
+  fresh.innerHTML = html;
+  updateChildren(place, fresh);
+}
+
+function update(old, fresh) {
+  if (old.isEqualNode(fresh)) return;
+  if (old.nodeName !== fresh.nodeName || old.id !== fresh.id) {
+    old.replaceWith(fresh);
+  } else if (old.nodeType !== Node.ELEMENT_NODE) {
+    old.data = fresh.data;
+  } else {
+    updateAttributes(old, fresh);
+    updateChildren(old, fresh);
+  }
+}
+
+function updateAttributes(old, fresh) {
+  for (const { name } of [...old.attributes]) {
+    if (name !== "open" && !fresh.hasAttribute(name)) old.removeAttribute(name); // what somebody has unfolded stays so
+  }
+  for (const { name, value } of fresh.attributes) {
+    if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  }
+}
+
+function updateChildren(old, fresh) {
+  const ids = new Set([...fresh.children].map((child) => child.id));
+  for (const child of [...old.children]) {
+    if (child.id && !ids.has(child.id)) child.remove(); // so that those behind it keep their elements
+  }
+  const wanted = [...fresh.childNodes];
+  wanted.forEach((child, place) => {
+    if (place < old.childNodes.length) update(old.childNodes[place], child);
+    else old.append(child);
+  });
+  while (old.childNodes.length > wanted.length) old.lastChild.remove();
 }
 
 async function poll() {
   try {
-    const response = await fetch(live.dataset.poll, { headers: { Accept: "application/json" } });
+    const response = await fetch(live.dataset.poll, { headers: { Accept: "application/json" }, redirect: "error" });
     if (!response.ok) throw new Error(`the server answered ${response.status}`);
-    show(await response.json(), "every 2 seconds");
+    for (const [part, html] of Object.entries(await response.json())) show(part, html);
+    if (polling) state.textContent = live.dataset.polling;
   } catch (error) {
-    state.textContent = `stopped (${error.message}); trying again`;
+    state.textContent = `${live.dataset.stopped} (${error.message})`;
   }
 }
 
 function connect() {
   const scheme = location.protocol === "https:" ? "wss:" : "ws:";
   const socket = new WebSocket(`${scheme}//${location.host}${live.dataset.socket}`);
-  socket.onmessage = (event) => {
+  socket.onopen = () => {
     clearInterval(polling);
     polling = null;
-    show(JSON.parse(event.data), "live");
+    reconnectMs = RECONNECT_MS;
+    state.textContent = live.dataset.live;
+  };
+  socket.onmessage = (event) => {
+    const { part, html } = JSON.parse(event.data);
+    show(part, html);
   };
   socket.onclose = () => {
     polling ??= setInterval(poll, POLL_MS);
-    setTimeout(connect, RECONNECT_MS);
+    setTimeout(connect, reconnectMs);
+    reconnectMs = Math.min(2 * reconnectMs, MOST_RECONNECT_MS);
   };
 }
 
+async function cancel(event) {
+  event.preventDefault();
+  const button = event.submitter;
+  if (button.dataset.confirm && !confirm(button.dataset.confirm)) return;
+  const body = new FormData(form, button);
+  try {
+    const response = await fetch(form.action, { method: "POST", headers: { Accept: "application/json" }, body });
+    if (!response.ok) throw new Error(`the server answered ${response.status}`);
+    words.textContent = (await response.json()).message;
+  } catch (error) {
+    words.textContent = error.message;
+  }
+}
+
+form.addEventListener("submit", cancel);
 connect();
