@@ -5,7 +5,8 @@ stops listening, lets the requests in flight finish for DRAIN_SECONDS, then tell
 client is gone, which cancels them the way a real disconnect does.
 
 Stock Daphne also takes bodies of any size, before anybody has asked who sends them. Here what is
-above LARGEST_BODY is read past and answered with 413.
+above a bound is read past and answered with 413: LARGEST_BODY where files of batch jobs are
+uploaded, and less everywhere else.
 """
 
 import asyncio
@@ -19,26 +20,39 @@ from twisted.internet import defer
 
 DRAIN_SECONDS = 10.0
 DISCONNECT_SECONDS = 2.0
-LARGEST_BODY = 202 * 2**20  # a batch file of 200 MB and what multipart adds; most routes take far less
+LARGEST_BODY = 202 * 2**20  # a batch file of 200 MB and what multipart adds
+UPLOADS = b"/files"  # how the path of such an upload ends
+PAGES = (b"/translate",)  # whose views tell a person when what a form announces is too large
+MULTIPART_BYTES = 2**20  # what multipart and its other fields add to a file
 
 
 class BoundedRequest(WebRequest):
-    """A request whose body is kept up to LARGEST_BODY."""
+    """A request whose body is kept up to the bound of its path."""
 
+    largest = LARGEST_BODY  # where nothing is uploaded
     received = 0
+    bound = LARGEST_BODY
+    explained = False  # nothing of the body is kept, and the view sees by its announced length why
+
+    def gotLength(self, length: int | None) -> None:
+        # The request knows its own path only when its body is complete; the channel has read the first line.
+        path = self.channel._path.partition(b"?")[0].rstrip(b"/")
+        self.bound = LARGEST_BODY if path.endswith(UPLOADS) else self.largest
+        self.explained = path in PAGES and length is not None and length > self.bound
+        super().gotLength(0 if self.explained else length)
 
     def handleContentChunk(self, data: bytes) -> None:
         self.received += len(data)
-        if self.received <= LARGEST_BODY:
+        if self.received <= self.bound and not self.explained:
             super().handleContentChunk(data)
 
     def process(self) -> None:
-        if self.received <= LARGEST_BODY:
+        if self.received <= self.bound or self.explained:
             super().process()
             return
         self.setResponseCode(413)
         self.setHeader("Content-Type", "application/json")
-        self.write(b'{"error":"the request body is larger than %d bytes"}' % LARGEST_BODY)
+        self.write(b'{"error":"the request body is larger than %d bytes"}' % self.bound)
         self.finish()
 
 
@@ -88,8 +102,11 @@ class DrainingServer(Server):
 
 
 def main() -> None:
+    from django.conf import settings
+
     from rwkvsite.asgi import application
 
+    BoundedRequest.largest = settings.RWKV.max_body_bytes + MULTIPART_BYTES
     server = DrainingServer(application, int(sys.argv[1]))
     server.run()
     sys.exit(1 if server.abort_start else 0)  # aborted: it could not listen

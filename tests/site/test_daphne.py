@@ -62,15 +62,16 @@ def test_what_outlasts_the_drain_is_told_that_its_client_is_gone(start):
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_above_the_bound_is_refused_and_one_below_is_not(start, chunked):
+@pytest.mark.parametrize(("path", "bound"), [("/0", 1_000_000), ("/0/files", 2_000_000), ("/0/files/?a=b", 2_000_000)])
+def test_a_body_above_the_bound_is_refused_and_one_below_is_not(start, chunked, path, bound):
     _, port = start(drain_seconds=1)
 
     def send(size: int) -> tuple[int, bytes]:
         pieces = (bytes(1000) for _ in range(size // 1000))
         with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
-            connection.request("POST", "/0", pieces if chunked else bytes(size), encode_chunked=chunked)
+            connection.request("POST", path, pieces if chunked else bytes(size), encode_chunked=chunked)
             with connection.getresponse() as response:
                 return response.status, response.read()
 
-    assert send(1_001_000) == (413, b'{"error":"the request body is larger than 1000000 bytes"}')
-    assert send(1_000_000) == (200, b"begun done")
+    assert send(bound + 1000) == (413, b'{"error":"the request body is larger than %d bytes"}' % bound)
+    assert send(bound) == (200, b"begun done")
