@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.bus.messages import Sampling, TokenLogprobs
+from inference.bus.messages import Sampling
 from inference.engine.backend import StepPlan, StepResult
 from inference.engine.cuda_model import CudaModel, CudaState
 from inference.engine.cuda_sampler import CudaSampler
-from inference.engine.prompt_logprobs import prompt_logprobs
-from inference.engine.sampler import token_logprobs
+from inference.engine.prompt_logprobs import PromptLogprobs, cut
+from inference.engine.sampler import RankedTokens
 from inference.engine.slot_states import SlotStates
 from inference.engine.weights import Checkpoint, Dimensions, Progress
 from kernels.packed import DeviceRows
@@ -95,7 +95,7 @@ class CudaBackend(SlotStates):
         graph.slots[:rows].copy_(_pinned(plan.decode), non_blocking=True)
         graph.slots[rows:].fill_(self._sampler.dummy)
         graph.replay()
-        return self._finish(plan, graph.logits[:rows], graph.tokens[:rows], {})
+        return self._finish(plan, graph.logits[:rows], graph.tokens[:rows])
 
     def _launch_mixed(self, plan: StepPlan) -> "CudaStep":
         slots = _pinned(plan.decode + [chunk.slot for chunk in plan.chunks]).to(self._device, non_blocking=True)
@@ -108,63 +108,59 @@ class CudaBackend(SlotStates):
         tokens[decodes:].copy_(prompt, non_blocking=True)
         x, delta = self._forward.forward(tokens, self._state, rows)
 
-        scored = {}
+        scored = None
         if plan.scores_prompts:
-            scored = prompt_logprobs(
+            scored = PromptLogprobs(
                 plan.chunks, decodes, lambda at: self._forward.logits(x[at], delta[at]), self._device
             )
         sampled = [True] * decodes + [chunk.sample for chunk in plan.chunks]
         chosen = _pinned([row for row, wanted in enumerate(sampled) if wanted]).to(self._device, non_blocking=True)
         if not len(chosen):
-            return CudaStep(plan, None, None, {}, scored)
+            return CudaStep(plan, chosen, None, scored)
         last = rows.row_start[1:][chosen.long()].long() - 1
         logits = self._forward.logits(x[last], delta[last])
         drawn = self._sampler.draw(logits, rows.slots[chosen.long()])
         return self._finish(plan, logits, drawn, scored)
 
     def _finish(
-        self, plan: StepPlan, logits: Tensor, drawn: Tensor, prompt_logprobs: dict[int, list[TokenLogprobs]]
+        self, plan: StepPlan, logits: Tensor, drawn: Tensor, scored: PromptLogprobs | None = None
     ) -> "CudaStep":
-        """Start the drawn ids' way to the host; work out what logprobs the plan wants."""
-        logprobs = {}
-        slots = plan.sampled_slots
-        wanted = [row for row, slot in enumerate(slots) if slot in plan.logprobs]
+        """Start the way to the host of the drawn ids, and of the logprobs that the plan wants."""
+        ranked = None
+        wanted = [row for row, slot in enumerate(plan.sampled_slots) if slot in plan.logprobs]
         if wanted:
-            tops = [plan.logprobs[slots[row]] for row in wanted]
-            drawn_ids = drawn[wanted].long().clamp_(min=0)
-            found = token_logprobs(logits[wanted], drawn_ids, max(tops))
-            for row, top, entry in zip(wanted, tops, found, strict=True):
-                logprobs[slots[row]] = TokenLogprobs(entry.logprob, entry.top[:top])
+            ranked = RankedTokens(
+                logits[wanted], drawn[wanted].long().clamp_(min=0), max(plan.logprobs.values(), default=0)
+            )
         host = self._staging[self._steps % RESULTS_IN_FLIGHT][: len(drawn)]
         host.copy_(drawn, non_blocking=True)
-        arrived = torch.cuda.Event()
-        arrived.record()
-        return CudaStep(plan, host, arrived, logprobs, prompt_logprobs)
+        return CudaStep(plan, host, ranked, scored)
 
 
 class CudaStep:
-    """A launched step; `result` waits until its ids have reached the host."""
+    """A launched step; `result` waits until it has reached the host."""
 
     def __init__(
-        self,
-        plan: StepPlan,
-        host: Tensor | None,
-        arrived: torch.cuda.Event | None,
-        logprobs: dict[int, TokenLogprobs],
-        prompt_logprobs: dict[int, list[TokenLogprobs]],
+        self, plan: StepPlan, drawn: Tensor, ranked: RankedTokens | None, scored: PromptLogprobs | None
     ) -> None:
         self._plan = plan
-        self._host = host
-        self._arrived = arrived
-        self._logprobs = logprobs
-        self._prompt_logprobs = prompt_logprobs
+        self._drawn = drawn
+        self._ranked = ranked
+        self._scored = scored
+        self._arrived = torch.cuda.Event()
+        self._arrived.record()
 
     def result(self) -> StepResult:
-        if self._host is None or self._arrived is None:
-            return StepResult({}, {}, self._prompt_logprobs)
         self._arrived.synchronize()
-        tokens = dict(zip(self._plan.sampled_slots, self._host.tolist(), strict=True))
-        return StepResult(tokens, self._logprobs, self._prompt_logprobs)
+        slots = self._plan.sampled_slots
+        result = StepResult(dict(zip(slots, self._drawn.tolist(), strict=True)))
+        if self._ranked:
+            tops = {slot: self._plan.logprobs[slot] for slot in slots if slot in self._plan.logprobs}
+            for (slot, top), entry in zip(tops.items(), self._ranked.read(), strict=True):
+                result.logprobs[slot] = cut(entry, top)
+        if self._scored:
+            result.prompt_logprobs = self._scored.read()
+        return result
 
 
 class DecodeGraph:

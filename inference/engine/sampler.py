@@ -265,13 +265,25 @@ def _draw_limited(
     return torch.where(target < mass_above, ids.gather(1, place), tied).squeeze(1)
 
 
-def token_logprobs(logits: Tensor, tokens: Tensor, top: int) -> list[TokenLogprobs]:
+class RankedTokens:
     """Log-softmax of raw `logits` [N, V] at `tokens` [N], and its `top` largest (-inf where a logit is).
 
-    Waits for the device.
+    They are on their way to the host at once; `read` them when the device has come so far.
     """
-    logprobs = torch.log_softmax(logits, dim=-1)
-    own = logprobs.gather(1, tokens.unsqueeze(1)).squeeze(1).tolist()
-    largest = logprobs.topk(min(max(top, 0), logits.shape[1]))
-    rows = zip(own, largest.indices.tolist(), largest.values.tolist(), strict=True)
-    return [TokenLogprobs(logprob, list(zip(ids, values, strict=True))) for logprob, ids, values in rows]
+
+    def __init__(self, logits: Tensor, tokens: Tensor, top: int) -> None:
+        logprobs = torch.log_softmax(logits, dim=-1)
+        own = logprobs.gather(1, tokens.unsqueeze(1)).squeeze(1)
+        largest = logprobs.topk(min(max(top, 0), logits.shape[1]))
+        self._columns = [_sent(column) for column in (own, largest.indices, largest.values)]
+
+    def read(self) -> list[TokenLogprobs]:
+        rows = zip(*(column.tolist() for column in self._columns), strict=True)
+        return [TokenLogprobs(logprob, list(zip(ids, values, strict=True))) for logprob, ids, values in rows]
+
+
+def _sent(values: Tensor) -> Tensor:
+    """A copy on the host, which is complete when the stream has come to here."""
+    if values.device.type == "cpu":
+        return values
+    return torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(values, non_blocking=True)

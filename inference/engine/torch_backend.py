@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.bus.messages import Sampling, TokenLogprobs
+from inference.bus.messages import Sampling
 from inference.engine.backend import StepPlan, StepResult
 from inference.engine.model import Model, StatePool
-from inference.engine.prompt_logprobs import prompt_logprobs
-from inference.engine.sampler import Sampler, token_logprobs
+from inference.engine.prompt_logprobs import PromptLogprobs, cut
+from inference.engine.sampler import RankedTokens, Sampler
 from inference.engine.slot_states import SlotStates
 from inference.engine.weights import Checkpoint, Dimensions, Progress
 from kernels.packed import PackedRows
@@ -78,9 +78,10 @@ class TorchBackend(SlotStates):
 
         result = StepResult(tokens={})
         if plan.scores_prompts:
-            result.prompt_logprobs = prompt_logprobs(
+            scored = PromptLogprobs(
                 plan.chunks, len(plan.decode), lambda at: self._forward.logits(hidden[at]), self._device
             )
+            result.prompt_logprobs = scored.read()
         sampled = [True] * len(plan.decode) + [chunk.sample for chunk in plan.chunks]
         if any(sampled):
             self._draw(plan, hidden[rows.last[torch.tensor(sampled, device=self._device)]], result)
@@ -95,9 +96,9 @@ class TorchBackend(SlotStates):
         wanted = [row for row, slot in enumerate(slots) if plan.logprobs.get(slot, -1) >= 0]
         if wanted:
             tops = [plan.logprobs[slots[row]] for row in wanted]
-            found = token_logprobs(logits[wanted], drawn[wanted], max(tops))
+            found = RankedTokens(logits[wanted], drawn[wanted], max(tops)).read()
             for row, top, entry in zip(wanted, tops, found, strict=True):
-                result.logprobs[slots[row]] = TokenLogprobs(entry.logprob, entry.top[:top])
+                result.logprobs[slots[row]] = cut(entry, top)
         result.tokens = dict(zip(slots, drawn.tolist(), strict=True))
 
     def _masked(self, logits: Tensor, plan: StepPlan) -> Tensor:

@@ -4,7 +4,7 @@ import torch
 from scipy import special
 
 from inference.bus.messages import Sampling
-from inference.engine.sampler import Sampler, token_logprobs
+from inference.engine.sampler import RankedTokens, Sampler
 
 VOCAB = 1200  # more than are ever listed, so that every path is taken
 STEPS = 30
@@ -211,7 +211,7 @@ def test_logprobs_are_the_log_softmax_of_the_raw_logits():
     scores[1, 5] = -np.inf
     tokens = [0, 5, 17, int(scores[3].argmax())]
     expected = special.log_softmax(scores.astype(float), axis=1)
-    result = token_logprobs(torch.from_numpy(scores), torch.tensor(tokens), top=3)
+    result = RankedTokens(torch.from_numpy(scores), torch.tensor(tokens), top=3).read()
     for row, token, logprobs in zip(expected, tokens, result, strict=True):
         best = np.argsort(-row)[:3]
         assert logprobs.logprob == pytest.approx(row[token], abs=1e-5)
@@ -223,8 +223,8 @@ def test_logprobs_are_the_log_softmax_of_the_raw_logits():
 
 def test_logprobs_without_top_and_with_more_than_there_are():
     scores, tokens = torch.zeros(2, 4), torch.tensor([1, 2])
-    assert [row.top for row in token_logprobs(scores, tokens, top=0)] == [[], []]
-    assert [len(row.top) for row in token_logprobs(scores, tokens, top=9)] == [4, 4]
+    assert [row.top for row in RankedTokens(scores, tokens, top=0).read()] == [[], []]
+    assert [len(row.top) for row in RankedTokens(scores, tokens, top=9).read()] == [4, 4]
 
 
 def test_a_top_p_too_small_for_a_float32_is_greedy():
