@@ -385,10 +385,10 @@ class Migration(migrations.Migration):
                 (
                     "periodictask_ptr",
                     models.OneToOneField(
-                        auto_created=True,
                         on_delete=django.db.models.deletion.CASCADE,
                         parent_link=True,
                         primary_key=True,
+                        related_name="of_scenario",
                         serialize=False,
                         to="django_celery_beat.periodictask",
                     ),

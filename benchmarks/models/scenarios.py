@@ -108,6 +108,10 @@ class Schedule(PeriodicTask):
     It is one row of beat's own table and one of ours, so that the two cannot differ.
     """
 
+    # Named, since the way back would by itself be called `schedule`, which is how beat asks a task for its times.
+    periodictask_ptr = models.OneToOneField(
+        PeriodicTask, models.CASCADE, parent_link=True, primary_key=True, related_name="of_scenario"
+    )
     scenario = models.ForeignKey(Scenario, models.CASCADE, related_name="schedules")
 
     class Meta:

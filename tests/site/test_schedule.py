@@ -10,7 +10,12 @@ from tests.site.test_settings import manage
 SCRIPT = """
 import json
 from django_celery_beat.models import PeriodicTask
+from django_celery_beat.schedulers import ModelEntry
+from rwkvsite.celery import app
 entries = PeriodicTask.objects.filter(enabled=True).exclude(interval=None)
+for task in PeriodicTask.objects.all():
+    assert task.schedule == ModelEntry(task, app=app).schedule  # what beat makes of it; it disables what it cannot use
+assert not PeriodicTask.objects.filter(enabled=False)
 print(json.dumps({entry.task: [entry.interval.every, entry.interval.period] for entry in entries}))
 """
 
