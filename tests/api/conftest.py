@@ -72,6 +72,9 @@ class Api:
         return self.send("GET", path, **headers)
 
 
+ENDING_QUEUE = 48  # rows that may wait in the service of `ending_api`
+
+
 @pytest.fixture
 def api(service: Service) -> Api:
     return Api(service.url)
@@ -87,7 +90,7 @@ def ending_checkpoint(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint:
 @pytest.fixture(scope="session")
 def ending_api(tmp_path_factory: pytest.TempPathFactory, ending_checkpoint: Path) -> Iterator[Api]:
     """A service whose model ends its texts by itself."""
-    service = Service(tmp_path_factory.mktemp("var"), MODEL=str(ending_checkpoint))
+    service = Service(tmp_path_factory.mktemp("var"), MODEL=str(ending_checkpoint), MAX_QUEUE=str(ENDING_QUEUE))
     try:
         yield Api(service.wait_until_healthy().url)
     finally:

@@ -8,6 +8,7 @@ from inference.api.languages import detect_language, language_name
 from inference.api.text_pieces import find_placeholders, split_at_placeholders, split_text
 from inference.text.tokenizer import get_tokenizer
 from tests.api import wire
+from tests.api.conftest import ENDING_QUEUE
 
 PATH = "/translate/v1/batch-translate"
 BODY = {"source_lang": "en", "target_lang": "zh-CN", "text_list": ["Hello world!", "Good morning"]}
@@ -62,6 +63,18 @@ def test_a_long_text_keeps_its_paragraphs(ending_api):
     first, _, rest = item["text"].partition("\n\n\n")
     (alone,) = translate(ending_api, text_list=[paragraph])
     assert (first, rest) == (alone["text"] + " ", alone["text"])
+
+
+def test_an_item_that_fails_stays_as_it_is_and_the_others_are_translated(ending_api):
+    paragraph = "The fox jumps over the lazy dog. " * 40 + "\n\n"
+    long = paragraph * 2 * ENDING_QUEUE  # more rows than may wait: it cannot be queued
+    texts = ["Good morning", long, "Good night"]
+    items = translate(ending_api, text_list=texts)
+    alone = [translate(ending_api, text_list=[text])[0] for text in (texts[0], texts[2])]
+    assert items[1]["text"] == long
+    assert [items[0], items[2]] == alone
+    refused = ending_api.post(PATH, BODY | {"text_list": [long]})  # when nothing at all can be had, it says so
+    assert refused.status == 429
 
 
 @pytest.mark.parametrize(
