@@ -14,7 +14,7 @@ run: $(RUN_READY)  ## Everything on this machine: http://127.0.0.1:8000
 	@exec $(BIN)/python manage.py serve
 
 test: $(DEV_READY)  ## The whole test suite
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadgroup --no-loadscope-reorder
 
 check: $(DEV_READY)  ## Lint, format, types, import contracts, migrations, deployment settings
 	$(BIN)/ruff check .

@@ -9,6 +9,23 @@ from rwkvsite import redis_server
 from rwkvsite.env import redis_socket
 from tests.service import Service
 
+# Folders whose files take longest, for a suite in several processes: what begins last must not be what ends last.
+LONGEST_FIRST = ("service_tests", "translation", "benchmarks", "evals", "browser", "site", "api")
+SERVICES = ("ending_api", "two_webs", "leaning")  # each takes a process 15 s of CPU time to start
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With `--dist loadgroup`, a file's tests stay together, and so do those that share a service of their own."""
+
+    def turn(item: pytest.Item) -> int:
+        folder = item.path.parent.name
+        return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
+
+    items.sort(key=turn)
+    for item in items:
+        shared = [name for name in SERVICES if name in getattr(item, "fixturenames", ())]
+        item.add_marker(pytest.mark.xdist_group(shared[0] if shared else str(item.path)))
+
 
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
