@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 import redis
 from django.conf import settings
+from django.utils import translation
 
 from rwkvsite import redis_server
 from rwkvsite.env import redis_socket
@@ -25,6 +26,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         shared = [name for name in SERVICES if name in getattr(item, "fixturenames", ())]
         item.add_marker(pytest.mark.xdist_group(shared[0] if shared else str(item.path)))
+
+
+@pytest.fixture(autouse=True)
+def no_language_stays() -> Iterator[None]:
+    """A page that was asked for in Chinese leaves its language to the thread."""
+    yield
+    translation.deactivate()
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ OVER = ("completed", "failed", "expired", "cancelled")
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> Iterator[Service]:
-    with started(tmp_path_factory.mktemp("var"), MODEL=str(tiny_checkpoint)) as service:
+    with started(tmp_path_factory.mktemp("var"), MODEL=str(tiny_checkpoint), SERVE_CELERY="true") as service:
         yield service
 
 
@@ -82,7 +82,7 @@ def test_a_running_job_does_not_hold_up_the_end_of_the_service_and_goes_on_after
     tmp_path: Path, tiny_checkpoint: Path
 ):
     quick, endless = {"prompt": "quick", "max_tokens": 1}, {"prompt": "slow", "max_tokens": ENDLESS, "ignore_eos": True}
-    with started(tmp_path, MODEL=str(tiny_checkpoint)) as service:
+    with started(tmp_path, MODEL=str(tiny_checkpoint), SERVE_CELERY="true") as service:
         with openai.OpenAI(base_url=f"{service.url}/v1", api_key="unused") as sdk:
             look = start_batch(sdk, [quick, endless])
             wait_until(lambda: look().request_counts.completed == 1, SECONDS, "a line is answered")
@@ -91,7 +91,7 @@ def test_a_running_job_does_not_hold_up_the_end_of_the_service_and_goes_on_after
         assert "worker did not stop" not in service.output
         before = stored_answers(service)
     with (
-        started(tmp_path, MODEL=str(tiny_checkpoint)) as service,
+        started(tmp_path, MODEL=str(tiny_checkpoint), SERVE_CELERY="true") as service,
         openai.OpenAI(base_url=f"{service.url}/v1", api_key="unused") as sdk,
     ):
         wait_until(lambda: sdk_stats(sdk)["running"] == 1, SECONDS, "the other line is being answered again")

@@ -14,7 +14,7 @@ from tests.service_tests.clients import ENDLESS, Client, started
 
 @pytest.fixture
 def service(tmp_path: Path, tiny_checkpoint: Path) -> Iterator[Service]:
-    with started(tmp_path, MODEL=str(tiny_checkpoint)) as service:
+    with started(tmp_path, MODEL=str(tiny_checkpoint), SERVE_CELERY="true") as service:
         yield service
 
 

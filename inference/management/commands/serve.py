@@ -40,14 +40,12 @@ class Command(BaseCommand):
         call_command("migrate", interactive=False, verbosity=0)
         os.environ["MODEL"] = config.model or self._random_checkpoint(config.var_dir)
         os.environ["PYTHONUNBUFFERED"] = "1"
-        groups += [
-            [
-                Child("engine", [*MANAGE, "engine"]),
-                Child("worker", [*CELERY, "worker", *WORKER_OPTIONS, "--loglevel", "INFO"]),
-                Child("beat", [*CELERY, "beat", "--pidfile", "", "--loglevel", "INFO"]),
-            ],
-            [Child("web", [*MANAGE, "web"])],
+        celery = [
+            Child("worker", [*CELERY, "worker", *WORKER_OPTIONS, "--loglevel", "INFO"]),
+            Child("beat", [*CELERY, "beat", "--pidfile", "", "--loglevel", "INFO"]),
         ]
+        engine = Child("engine", [*MANAGE, "engine"])
+        groups += [[engine, *celery] if config.serve_celery else [engine], [Child("web", [*MANAGE, "web"])]]
         with lock:
             sys.exit(asyncio.run(_supervise(groups, self._greet)))
 
