@@ -47,9 +47,7 @@ class Env:
     open_routes: bool = False
     var_dir: Path = BASE_DIR / "var"
     web_processes: int = variable(1, least=1, most=256)
-    serve_celery: bool = variable(
-        True
-    )  # `serve` starts worker and beat; false: they run elsewhere, or nobody needs them
+    serve_celery: bool = variable(True)  # `serve` starts worker and beat; false: they run elsewhere
 
     engine_backend: str = variable("auto", choices=("auto", "torch", "cuda"))
     engine_device: str = "auto"

@@ -61,7 +61,7 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> Iterator[Service]:
     """The whole service, started once: engine, web, Celery and a Redis of its own."""
-    service = Service(tmp_path_factory.mktemp("var"), MODEL=str(tiny_checkpoint))
+    service = Service(tmp_path_factory.mktemp("var"), MODEL=str(tiny_checkpoint), SERVE_CELERY="true")
     try:
         yield service.wait_until_healthy()
     finally:

@@ -59,7 +59,10 @@ def is_running(pid: int) -> bool:
 
 
 class Service:
-    """`url`, `redis_url`, `process` (serve itself) and `output` (everything that was printed)."""
+    """`url`, `redis_url`, `process` (serve itself) and `output` (everything that was printed).
+
+    Without Celery, whose processes take longest to start, unless SERVE_CELERY is "true".
+    """
 
     def __init__(self, var_dir: Path, **environment: str) -> None:
         self.port = free_port()
@@ -68,6 +71,7 @@ class Service:
         self.redis_url = f"unix://{redis_socket(var_dir)}"
         self._log = var_dir / "serve.log"
         own = {"VAR_DIR": str(var_dir), "PORT": str(self.port), "REDIS_URL": "", "OMP_NUM_THREADS": "1"}
+        own["SERVE_CELERY"] = "false"
         env = {**os.environ, "DJANGO_SETTINGS_MODULE": "rwkvsite.settings", **own, **environment}
         # Tethered, so that nothing is left when the test run itself is killed.
         command = [sys.executable, str(TETHER), str(os.getpid()), sys.executable, str(BASE_DIR / "manage.py"), "serve"]

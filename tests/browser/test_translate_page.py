@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 def translating(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> Iterator[Service]:
     """A service whose translations are short, with a user who has no rights in the admin."""
     limits = {"MAX_NEW_TOKENS": "16", "MAX_PROMPT_TOKENS": "100"}
-    service = Service(tmp_path_factory.mktemp("var"), MODEL=str(tiny_checkpoint), **limits)
+    service = Service(tmp_path_factory.mktemp("var"), MODEL=str(tiny_checkpoint), SERVE_CELERY="true", **limits)
     try:
         service.wait_until_healthy()
         add_user(service, "mei")

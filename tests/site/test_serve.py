@@ -16,7 +16,7 @@ def start(tmp_path, tiny_checkpoint):
     started = []
 
     def start(**environment: str) -> Service:
-        started.append(Service(tmp_path, **{"MODEL": str(tiny_checkpoint), **environment}))
+        started.append(Service(tmp_path, **{"MODEL": str(tiny_checkpoint), "SERVE_CELERY": "true", **environment}))
         return started[-1]
 
     yield start

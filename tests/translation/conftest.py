@@ -22,7 +22,7 @@ PROMPT_TOKENS = 100  # a longer line fails
 @pytest.fixture(scope="session")
 def translating(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> Iterator[Service]:
     limits = {"MAX_NEW_TOKENS": "8", "MAX_PROMPT_TOKENS": str(PROMPT_TOKENS)}
-    service = Service(tmp_path_factory.mktemp("var"), MODEL=str(tiny_checkpoint), **limits)
+    service = Service(tmp_path_factory.mktemp("var"), MODEL=str(tiny_checkpoint), SERVE_CELERY="true", **limits)
     try:
         yield service.wait_until_healthy()
     finally:
