@@ -32,7 +32,7 @@ def translating(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path)
     service = Service(tmp_path_factory.mktemp("var"), MODEL=str(tiny_checkpoint), SERVE_CELERY="true", **limits)
     try:
         service.wait_until_healthy()
-        add_user(service, "mei")
+        add_user(service, "translator")
         yield service
     finally:
         service.stop()
@@ -46,7 +46,7 @@ def signed_in(browser: Browser, translating: Service) -> dict:
         assert urlsplit(page.url).path == "/login/"
         assert_accessible(page)
         screenshot(page, "login")
-        page.keyboard.type("mei")
+        page.keyboard.type("translator")
         page.keyboard.press("Tab")
         page.keyboard.type("wrong")
         page.keyboard.press("Enter")

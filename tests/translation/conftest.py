@@ -37,7 +37,7 @@ def here(translating: Service, settings, redis_url: str, transactional_db: None)
 
 @pytest.fixture
 def user(db: None) -> User:
-    return get_user_model().objects.create_user("mei", password="correct horse battery staple")
+    return get_user_model().objects.create_user("translator", password="correct horse battery staple")
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def test_jobs_of_others_are_not_there(pages, new_job):
 
 
 def test_people_without_rights_in_the_admin_can_log_in(client, user):
-    answer = client.post("/login/?next=/translate/", {"username": "mei", "password": "correct horse battery staple"})
+    answer = client.post("/login/?next=/translate/", {"username": "translator", "password": "correct horse battery staple"})
     assert answer.url == "/translate/" or answer.url == "/"
     assert client.get("/translate/").status_code == 200
     assert client.post("/logout/").url == "/login/"
@@ -62,7 +62,7 @@ def test_people_without_rights_in_the_admin_can_log_in(client, user):
 
 
 def test_a_login_leads_to_where_one_wanted_to_go(client, user):
-    fields = {"username": "mei", "password": "correct horse battery staple", "next": "/translate/"}
+    fields = {"username": "translator", "password": "correct horse battery staple", "next": "/translate/"}
     assert client.post("/login/", fields).url == "/translate/"
     client.post("/logout/")
     assert client.post("/login/", {**fields, "next": "https://example.org/"}).url == "/"

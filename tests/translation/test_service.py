@@ -20,9 +20,9 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def visitor(translating: Service) -> Visitor:
-    add_user(translating, "mei")
+    add_user(translating, "translator")
     visitor = Visitor(translating)
-    assert visitor.log_in("mei").url == f"{translating.url}/"
+    assert visitor.log_in("translator").url == f"{translating.url}/"
     return visitor
 
 
