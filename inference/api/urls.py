@@ -1,35 +1,35 @@
-"""The routes: one line for each. To add an endpoint, write a module beside this one and a line here."""
+"""The routes: one line for each. To add an endpoint, write a module in one of the rooms and a line here."""
 
 from typing import Any
 
 from django.urls import URLPattern, path
 
-from inference.api.base import ApiView
-from inference.api.batch_completions import BatchCompletionsView
-from inference.api.batches import BatchCancelView, BatchListView, BatchView
-from inference.api.big_batch import BigBatchView, HealthzView
-from inference.api.chat import ChatView, OpenAIChatView
-from inference.api.chat_batch import ChatBatchView
-from inference.api.completions import CompletionView
-from inference.api.embeddings import EmbeddingsView
-from inference.api.files import FileContentView, FileListView, FileView
-from inference.api.fim import FimView
-from inference.api.health import HealthView, StatsView
-from inference.api.index import IndexView
-from inference.api.initial_states import InitialStateDeleteView, InitialStateListView, InitialStateUploadView
-from inference.api.model_list import ModelListView, ModelView
-from inference.api.model_load import ModelLoadView
-from inference.api.multi_state import MultiStateChatView
-from inference.api.not_found import NotFoundView
-from inference.api.responses_api import ResponsesView, ResponseView
-from inference.api.server_control import PauseView, ResumeView, ServerStatusView, StopView
-from inference.api.state import StateChatView
-from inference.api.state_list import StateDeleteView, StateStatusView
-from inference.api.token_count import TokenCountView
-from inference.api.tokenize import DetokenizeView, TokenizerInfoView, TokenizeView
-from inference.api.translate import TranslateView
-from inference.api.versions import V2View, V3View
-from inference.api.vllm_ops import LoadView, MetricsView, PingView, VersionView
+from inference.api.edge.base import ApiView
+from inference.api.edge.not_found import NotFoundView
+from inference.api.native.batch_completions import BatchCompletionsView
+from inference.api.native.big_batch import BigBatchView, HealthzView
+from inference.api.native.fim import FimView
+from inference.api.native.token_count import TokenCountView
+from inference.api.native.translate import TranslateView
+from inference.api.native.versions import V2View, V3View
+from inference.api.openai.batches import BatchCancelView, BatchListView, BatchView
+from inference.api.openai.chat import ChatView, OpenAIChatView
+from inference.api.openai.chat_batch import ChatBatchView
+from inference.api.openai.completions import CompletionView
+from inference.api.openai.embeddings import EmbeddingsView
+from inference.api.openai.files import FileContentView, FileListView, FileView
+from inference.api.openai.model_list import ModelListView, ModelView
+from inference.api.openai.responses_api import ResponsesView, ResponseView
+from inference.api.service.health import HealthView, StatsView
+from inference.api.service.index import IndexView
+from inference.api.service.model_load import ModelLoadView
+from inference.api.service.server_control import PauseView, ResumeView, ServerStatusView, StopView
+from inference.api.service.tokenize import DetokenizeView, TokenizerInfoView, TokenizeView
+from inference.api.service.vllm_ops import LoadView, MetricsView, PingView, VersionView
+from inference.api.states.initial_states import InitialStateDeleteView, InitialStateListView, InitialStateUploadView
+from inference.api.states.multi_state import MultiStateChatView
+from inference.api.states.state import StateChatView
+from inference.api.states.state_list import StateDeleteView, StateStatusView
 
 
 def both(route: str, view: type[ApiView], **options: Any) -> list[URLPattern]:

@@ -9,7 +9,7 @@ import aiohttp
 import msgspec
 from django.conf import settings
 
-from inference.api import worker_key
+from inference.api.edge import worker_key
 from inference.batches.lines import RequestLine
 
 CONCURRENCY = 64

@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from inference.api.health import summarise_stats
+from inference.api.service.health import summarise_stats
 from inference.bus.messages import EngineStatus, ErrorRecord
 from inference.bus.operations import HISTORY_SECONDS, read_samples
 from inference.pages.operations import LiveRequest, Snapshot, connect

@@ -6,7 +6,7 @@ from typing import Literal
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from inference.api.schemas import MAX_TOKEN_ID
+from inference.api.edge.schemas import MAX_TOKEN_ID
 
 # How the page's scripts turn what is typed into JSON (static/inference/playground/parameters.js).
 Kind = Literal["number", "lines", "ids", "biases", "flag"]

@@ -12,8 +12,8 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 from rest_framework.request import Request
 
-from inference.api.auth import KeyAuthentication
-from inference.api.schemas import Payload
+from inference.api.edge.auth import KeyAuthentication
+from inference.api.edge.schemas import Payload
 from inference.pages.parameters import main_parameters, more_parameters
 from inference.pages.presets import presets
 from inference.pages.script_texts import playground_texts

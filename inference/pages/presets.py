@@ -5,8 +5,8 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from inference.api import sampling
-from inference.api.sampling import Defaults
+from inference.api.generating import sampling
+from inference.api.generating.sampling import Defaults
 
 
 @dataclass(frozen=True, slots=True)

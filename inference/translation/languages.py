@@ -3,7 +3,7 @@
 from django.utils import translation
 from django.utils.translation import get_language_info, gettext, gettext_noop
 
-from inference.api.languages import AUTO, NAMES
+from inference.api.native.languages import AUTO, NAMES
 
 FREQUENT = ("en", "zh", "ja", "ko", "es", "fr", "de", "ru", "pt", "ar")
 # Django's names of languages leave these out, or tell their scripts apart, which the models do not.

@@ -16,7 +16,8 @@ import redis
 from django.core.cache import cache
 from django.test import AsyncClient
 
-from inference.api import auth, generation
+from inference.api.edge import auth
+from inference.api.generating import generation
 from inference.bus import keys
 from inference.bus.messages import EngineStatus, ModelInfo
 from tests.ending_model import make_ending_checkpoint

@@ -10,7 +10,7 @@ from asgiref.sync import sync_to_async
 from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
 
-from inference.api import auth
+from inference.api.edge import auth
 from inference.models import ApiKey
 from tests.api.conftest import ClientAt
 

@@ -17,7 +17,7 @@ from django.utils import timezone
 from openai.types import Batch
 from redis import asyncio as aioredis
 
-from inference.api import worker_key
+from inference.api.edge import worker_key
 from inference.batches import lines, tasks
 from inference.batches.lines import check_input, read_lines
 from inference.batches.models import BatchJob, BatchLine, LeaseLost, Status, StoredFile

@@ -2,7 +2,7 @@
 
 import pytest
 
-from inference.api import health
+from inference.api.service import health
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
 

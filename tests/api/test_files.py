@@ -8,7 +8,7 @@ from asgiref.sync import sync_to_async
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 
-from inference.api import uploads
+from inference.api.edge import uploads
 from inference.batches import storage
 from inference.batches.actions import create_batch
 from inference.batches.models import StoredFile

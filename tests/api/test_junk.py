@@ -2,9 +2,9 @@
 
 import pytest
 
-from inference.api.chat import ChatBody
-from inference.api.completions import CompletionBody
-from inference.api.native import BatchBody
+from inference.api.native.batch import BatchBody
+from inference.api.openai.chat import ChatBody
+from inference.api.openai.completions import CompletionBody
 
 JUNK = [None, True, -1, 0, 2**80, 1e300, float("nan"), float("-inf"), "", "\ud800", [], [[]], [None], {}, {"": [{}]}]
 

@@ -1,7 +1,7 @@
 import pytest
 
-from inference.api.errors import InvalidRequest
-from inference.api.prompts import Message, clean, content_text, render_chat, think_style
+from inference.api.edge.errors import InvalidRequest
+from inference.api.generating.prompts import Message, clean, content_text, render_chat, think_style
 
 
 def text(messages, *, think_type=None, think=None, enable_think=None, **more) -> str:

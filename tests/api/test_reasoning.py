@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from inference.api.reasoning import ReasoningSplitter, Thinking
-from inference.api.structured import grammar_text
+from inference.api.generating.reasoning import ReasoningSplitter, Thinking
+from inference.api.generating.structured import grammar_text
 from inference.grammars import GrammarCompiler
 from inference.text.tokenizer import get_tokenizer
 

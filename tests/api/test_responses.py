@@ -6,10 +6,10 @@ import openai
 import pytest
 from asgiref.sync import sync_to_async
 
-from inference.api import response_store
-from inference.api.prompts import Message
-from inference.api.response_objects import ResponseBody, new_response
-from inference.api.response_store import StoredResponse
+from inference.api.generating.prompts import Message
+from inference.api.openai import response_store
+from inference.api.openai.response_objects import ResponseBody, new_response
+from inference.api.openai.response_store import StoredResponse
 from inference.models import ApiKey
 
 PATH = "/v1/responses"

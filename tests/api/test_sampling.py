@@ -1,7 +1,8 @@
 import msgspec
 import pytest
 
-from inference.api.sampling import (
+from inference.api.edge.schemas import OpenAIFields, SamplingFields
+from inference.api.generating.sampling import (
     BATCH,
     BIG_BATCH,
     CHAT,
@@ -15,7 +16,6 @@ from inference.api.sampling import (
     choice_seed,
     collect_stops,
 )
-from inference.api.schemas import OpenAIFields, SamplingFields
 from inference.bus.messages import Sampling
 
 

@@ -2,12 +2,12 @@ import json
 
 import pytest
 
-from inference.api.chat import ChatBody
-from inference.api.completions import CompletionBody
-from inference.api.errors import InvalidRequest
-from inference.api.native import BatchBody
-from inference.api.openapi import json_schema
-from inference.api.schemas import Payload
+from inference.api.edge.errors import InvalidRequest
+from inference.api.edge.openapi import json_schema
+from inference.api.edge.schemas import Payload
+from inference.api.native.batch import BatchBody
+from inference.api.openai.chat import ChatBody
+from inference.api.openai.completions import CompletionBody
 
 
 def read(schema, **fields):

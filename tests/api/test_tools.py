@@ -5,9 +5,9 @@ import json
 import jsonschema
 import pytest
 
-from inference.api.errors import InvalidRequest
-from inference.api.prompts import EarlierCall, EarlierFunction, Message, render_chat, think_style
-from inference.api.tools import FunctionName, FunctionSpec, NamedTool, Tool, ToolCallParser, chosen_tools
+from inference.api.edge.errors import InvalidRequest
+from inference.api.generating.prompts import EarlierCall, EarlierFunction, Message, render_chat, think_style
+from inference.api.generating.tools import FunctionName, FunctionSpec, NamedTool, Tool, ToolCallParser, chosen_tools
 
 PATH = "/v1/chat/completions"
 HI = [{"role": "user", "content": "Hi"}]

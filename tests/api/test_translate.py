@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from inference.api.languages import detect_language, language_name
-from inference.api.text_pieces import find_placeholders, split_at_placeholders, split_text
+from inference.api.native.languages import detect_language, language_name
+from inference.api.native.text_pieces import find_placeholders, split_at_placeholders, split_text
 from inference.text.tokenizer import get_tokenizer
 from tests.api import wire
 from tests.api.conftest import ENDING_QUEUE

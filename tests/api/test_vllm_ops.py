@@ -4,7 +4,7 @@ import jinja2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from inference.api.prompts import Message, render_chat, think_style
+from inference.api.generating.prompts import Message, render_chat, think_style
 from inference.text.tokenizer import get_tokenizer
 
 HI = [{"role": "user", "content": "Hi"}]

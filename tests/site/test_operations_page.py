@@ -15,7 +15,7 @@ from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import AnonymousUser, Permission, User
 from django.urls import reverse
 
-from inference.api.generation import bus
+from inference.api.generating.generation import bus
 from inference.bus import keys, operations
 from inference.bus.messages import EngineSample, EngineStatus, ErrorRecord, ModelInfo, RunningRequest, RunningRow
 from inference.pages.operations import merge

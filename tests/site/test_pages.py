@@ -5,9 +5,9 @@ import re
 import aiohttp
 import pytest
 
-from inference.api.chat import ChatBody
-from inference.api.completions import CompletionBody
-from inference.api.multi_state import MultiStateBody
+from inference.api.openai.chat import ChatBody
+from inference.api.openai.completions import CompletionBody
+from inference.api.states.multi_state import MultiStateBody
 from inference.pages.parameters import main_parameters, more_parameters
 from inference.pages.presets import presets
 

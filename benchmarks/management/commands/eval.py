@@ -17,7 +17,7 @@ from benchmarks.evals.progress import Progress
 from benchmarks.evals.registry import EVALS
 from benchmarks.evals.runner import Plan, run
 from benchmarks.evals.summary import Summary
-from inference.api import worker_key
+from inference.api.edge import worker_key
 
 INTERRUPTED = 130  # as a shell has it
 OPTIONS = {field.name for field in fields(Options)}

@@ -1,0 +1,128 @@
+"""Who calls: a Bearer token or the body's `password`, against the shared password and the issued keys."""
+
+import hashlib
+import hmac
+import time
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from django.conf import settings
+from django.http import HttpRequest
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+
+from inference.api.edge import worker_key
+from inference.models import ApiKey
+
+# A key that was disabled is refused after this time at the latest, in every process.
+REMEMBER_SECONDS = 10.0
+REMEMBERED_KEYS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """An admitted client and its limits; None means no limit. Takes the place of DRF's user."""
+
+    name: str
+    requests_per_minute: int | None = None
+    max_concurrent: int | None = None
+    offline: bool = False  # nobody waits for its answers: they come after everyone else's
+    is_authenticated = True
+
+
+SHARED_PASSWORD = Caller("password")
+LOOPBACK = Caller("loopback")
+BATCH_WORKER = Caller("batch worker", offline=True)
+
+
+class KeyAuthentication(BaseAuthentication):
+    """Yields None for a client that shows nothing valid: whether that matters is the permission's part."""
+
+    def authenticate(self, request: Request) -> tuple[Caller, None] | None:
+        body_password = request.payload.field("password")
+        for secret in (_bearer_token(request), body_password if isinstance(body_password, str) else ""):
+            caller = _caller(secret) if secret else None
+            if caller:
+                return caller, None
+        if _is_loopback(request) and not _secrets_exist():
+            return LOOPBACK, None
+        return None
+
+    def authenticate_header(self, request: Request) -> str:
+        return "Bearer"
+
+
+class Admitted(BasePermission):
+    """Authenticated callers; on a view marked `may_be_open`, everyone where OPEN_ROUTES is on."""
+
+    def has_permission(self, request: Request, view: object) -> bool:
+        return request.user is not None or (getattr(view, "may_be_open", False) and settings.RWKV.open_routes)
+
+
+class _Memory:
+    """Answers of the database, remembered for REMEMBER_SECONDS."""
+
+    def __init__(self) -> None:
+        self._answers: dict[bytes, tuple[float, Caller | bool | None]] = {}
+
+    def get(self, question: bytes) -> tuple[Caller | bool | None] | None:
+        until, answer = self._answers.get(question, (0.0, None))
+        return (answer,) if time.monotonic() < until else None
+
+    def put(self, question: bytes, answer: Caller | bool | None) -> None:
+        if len(self._answers) >= REMEMBERED_KEYS:
+            self._answers.clear()
+        self._answers[question] = time.monotonic() + REMEMBER_SECONDS, answer
+
+    def forget(self) -> None:
+        self._answers.clear()
+
+
+memory = _Memory()
+_ANY_KEY = b"any key"
+
+
+def _caller(secret: str) -> Caller | None:
+    password = settings.RWKV.api_password
+    if password and hmac.compare_digest(secret.encode(), password.encode()):
+        return SHARED_PASSWORD
+    if worker_key.verify(secret):
+        return BATCH_WORKER
+    question = hashlib.sha256(secret.encode()).digest()
+    known = memory.get(question)
+    if known:
+        return known[0]
+    key = ApiKey.objects.verify(secret)
+    caller = Caller(f"key-{key.pk}", key.requests_per_minute, key.max_concurrent) if key else None
+    memory.put(question, caller)
+    return caller
+
+
+def _secrets_exist() -> bool:
+    if settings.RWKV.api_password:
+        return True
+    known = memory.get(_ANY_KEY)
+    if known:
+        return bool(known[0])
+    exist = ApiKey.objects.usable().exists()
+    memory.put(_ANY_KEY, exist)
+    return exist
+
+
+def _bearer_token(request: HttpRequest | Request) -> str:
+    scheme, _, token = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+    if scheme.lower() != "bearer":
+        return ""
+    return token.strip().encode("latin-1").decode("utf-8", errors="replace")  # WSGI reads headers as Latin-1
+
+
+def _is_loopback(request: HttpRequest | Request) -> bool:
+    """A client on this machine. One that a proxy on this machine forwards is not."""
+    if "HTTP_X_FORWARDED_FOR" in request.META or "HTTP_FORWARDED" in request.META:
+        return False
+    try:
+        address = ip_address(request.META.get("REMOTE_ADDR", ""))
+    except ValueError:
+        return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback

@@ -1,0 +1,81 @@
+"""Server-sent events: the response, the frames, and what ends a stream.
+
+A frame costs a process far more than a token, so it is put together from bytes: what stays the same
+in every frame of a stream is encoded once, and only the text and the numbers are new.
+"""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from django.http import StreamingHttpResponse
+
+from inference.api.edge.errors import ApiError, as_api_error, error_body, report_error
+from inference.api.edge.throttles import Place
+from inference.api.generating.generation import Generation, GenerationFailed
+
+log = logging.getLogger(__name__)
+
+DONE = b"data: [DONE]\n\n"
+
+json_bytes = msgspec.json.encode
+
+
+class EventStream(StreamingHttpResponse):
+    def __init__(self, frames: AsyncIterator[bytes]) -> None:
+        super().__init__(frames, content_type="text/event-stream; charset=utf-8")
+        self["Cache-Control"] = "no-cache"
+        self["X-Accel-Buffering"] = "no"  # nginx would collect the frames
+
+
+async def guard_stream(
+    generation: Generation, frames: AsyncIterator[bytes], place: Place | None, *, native: bool
+) -> AsyncIterator[bytes]:
+    """The frames, an error frame if they fail, and [DONE].
+
+    The first item is empty and is to be taken before the response starts: from then on, the
+    generation is cancelled and the caller's place released even if nobody reads the stream (asyncio
+    closes a started generator that is dropped, but never enters one that was not started).
+    """
+    try:
+        async with generation, aclosing(frames):
+            yield b""
+            try:
+                async for frame in frames:
+                    yield frame
+            except Exception as exc:
+                if not isinstance(exc, GenerationFailed | ApiError):
+                    log.exception("a stream failed")
+                error = as_api_error(exc)
+                report_error(exc, error, generation.request.endpoint)
+                yield error_frame(error, native=native)
+            yield DONE
+    finally:
+        if place:
+            place.release()
+
+
+def error_frame(error: ApiError, *, native: bool) -> bytes:
+    return b"data: " + json_bytes(error_body(error, native=native)) + b"\n\n"
+
+
+class ChunkFrames:
+    """Frames of one OpenAI stream: fixed fields, `choices`, and `usage` where the client asked for it."""
+
+    def __init__(self, *, object_name: str, with_usage: bool, **fixed: Any) -> None:
+        head = json_bytes({"id": fixed.pop("id"), "object": object_name, **fixed})
+        self._head = b"data: " + head[:-1] + b',"choices":['
+        self._tail = b'],"usage":null}\n\n' if with_usage else b"]}\n\n"
+
+    def frame(self, choice: bytes, usage: Any = None) -> bytes:
+        """One choice, or none (`b""`); `usage` takes the place of its null."""
+        if usage is None:
+            return self._head + choice + self._tail
+        return self._head + choice + b'],"usage":' + json_bytes(usage) + b"}\n\n"
+
+
+def spaced_frame(choices: list[bytes], head: bytes) -> bytes:
+    """A native frame. Its clients were written against `", "` and `": "` between the parts."""
+    return b"data: {" + head + b'"choices": [' + b", ".join(choices) + b"]}\n\n"

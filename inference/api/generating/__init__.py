@@ -1,0 +1,1 @@
+"""From the fields of a body to rows of the engine, and from their tokens back to text."""

@@ -1,0 +1,1 @@
+"""OpenAI's routes, with vLLM's additions: completions, chat, responses, files, batches, models."""

@@ -1,0 +1,1 @@
+"""The service itself: health, metrics, the tokenizer, running requests, the loaded model."""
