@@ -15,6 +15,7 @@ LONGEST_FIRST = ("service_tests", "translation", "benchmarks", "evals", "browser
 SERVICES = ("ending_api", "two_webs", "leaning")  # each takes a process 15 s of CPU time to start
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With `--dist loadgroup`, a file's tests stay together, and so do those that share a service of their own."""
 
@@ -25,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=turn)
     for item in items:
         shared = [name for name in SERVICES if name in getattr(item, "fixturenames", ())]
-        item.add_marker(pytest.mark.xdist_group(shared[0] if shared else str(item.path)))
+        item.add_marker(pytest.mark.xdist_group(shared[0] if shared else item.location[0]))
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Batch translation in a real browser, from the login to the download. TRANSLATE_LINES=300 for a longer file."""
+"""Batch translation in a real browser, from the login to the download."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.browser.visits import PHONE, assert_accessible, screenshot, visit
 from tests.service import Service
 from tests.translation.visitor import PASSWORD, add_user
 
-LINES = int(os.environ.get("TRANSLATE_LINES", "192"))  # three times what is translated at one time
+LINES = int(os.environ.get("TRANSLATE_LINES", "300"))
 SECONDS = 100.0
 TEXTS = [f"The fox number {number} jumps over the lazy dog." for number in range(1, LINES + 1)]
 SCRIPT = "<script>alert(1)</script>"

@@ -2,14 +2,14 @@
 
 import json
 import os
-import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
-LM_EVAL = shutil.which("lm_eval") or ""
+LM_EVAL = str(Path(sys.executable).with_name("lm_eval"))
 TASK = "lambada_local"
 
 

@@ -16,10 +16,8 @@ import pytest
 from benchmarks.evals.errors import EvalError
 from benchmarks.evals.evaluation import Options
 from tests.evals.leaning_model import make_leaning_checkpoint
-from tests.evals.lm_eval import LM_EVAL, run_harness
+from tests.evals.lm_eval import run_harness
 from tests.service import Service
-
-needs_harness = pytest.mark.skipif(not LM_EVAL, reason='needs `lm_eval` on the PATH: pip install "lm-eval[api]"')
 
 INDEPENDENT = Path(__file__).with_name("independent_lambada.py")
 LOGPROB_TOLERANCE = 1e-3
@@ -89,7 +87,6 @@ def test_greedy_prompts_of_text_are_refused(leaning, passages, run_eval):
 
 
 @pytest.mark.slow
-@needs_harness
 def test_the_same_as_lm_eval(leaning, passages, run_eval, tmp_path):
     """It puts no token in front of a prompt."""
     harness = run_harness(leaning.url, passages, 40, tmp_path / "harness")
@@ -112,13 +109,12 @@ def test_many_documents_on_a_larger_model(tmp_path, run_eval, capsys):
     try:
         service.wait_until_healthy()
         summary, items = run_eval("lambada", service.url, data=data, limit=limit)
-        if LM_EVAL:
-            harness = run_harness(service.url, data, limit, tmp_path / "harness")
-            bare = {"options": Options(prefix=None), "output": tmp_path / "bare"}
-            bare_summary, bare_items = run_eval("lambada", service.url, data=data, limit=limit, **bare)
-            with capsys.disabled():
-                print(f"\nlm-eval: acc {harness.acc} ppl {harness.ppl}; here: {bare_summary.line()}")
-            assert_same(bare_summary, bare_items, harness.documents)
+        harness = run_harness(service.url, data, limit, tmp_path / "harness")
+        bare = {"options": Options(prefix=None), "output": tmp_path / "bare"}
+        bare_summary, bare_items = run_eval("lambada", service.url, data=data, limit=limit, **bare)
+        with capsys.disabled():
+            print(f"\nlm-eval: acc {harness.acc} ppl {harness.ppl}; here: {bare_summary.line()}")
+        assert_same(bare_summary, bare_items, harness.documents)
     finally:
         service.stop()
     expected = independent(tmp_path / "model.pth", data, limit, "0")["0"]
