@@ -11,6 +11,7 @@ import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,14 +109,17 @@ class Supervisor:
         pause = FIRST_PAUSE_SECONDS
         while True:
             started = loop.time()
-            process = await self._start(child)
-            code = await process.wait()
+            try:
+                code = await (await self._start(child)).wait()
+                end = f"ended {_how(code)}"
+            except OSError as error:  # no memory for another process, say: perhaps later
+                code, end = None, f"could not be started: {error}"
             if code == EX_CONFIG:
                 self.stop(EX_CONFIG)
                 return
             if loop.time() - started > SETTLED_SECONDS:
                 pause = FIRST_PAUSE_SECONDS
-            self._say(f"{child.name} ended {_how(code)}; starting it again in {pause:g} s")
+            self._say(f"{child.name} {end}; starting it again in {pause:g} s")
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
@@ -155,7 +159,10 @@ class Supervisor:
 
 
 def _how(code: int) -> str:
-    return f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+    if code >= 0:
+        return f"with exit code {code}"
+    # Real-time signals have no names.
+    return f"by {signal.Signals(-code).name if -code in list(signal.Signals) else f'signal {-code}'}"
 
 
 async def _print_lines(name: str, stream: asyncio.StreamReader) -> None:
@@ -169,4 +176,5 @@ async def _print_lines(name: str, stream: asyncio.StreamReader) -> None:
 
 
 def _print(name: str, line: str) -> None:
-    print(f"{name:<{NAME_WIDTH}}| {line}", flush=True)  # noqa: T201
+    with suppress(BrokenPipeError):  # nobody reads us any more; the child must go on being read, or it would block
+        print(f"{name:<{NAME_WIDTH}}| {line}", flush=True)  # noqa: T201

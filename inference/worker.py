@@ -276,20 +276,20 @@ def main(checkpoint: Path, fallback: Path | None = None) -> None:
         )
 
     failed = ""
-    try:
+    if fallback:
         try:
             backend = load(checkpoint)
         except (CheckpointError, ValueError, RuntimeError) as error:  # RuntimeError: it needs too much memory
-            if fallback is None:
-                raise
             log.error("cannot load %s, going back to %s: %s", checkpoint.stem, fallback.stem, error)
             checkpoint, failed = fallback, checkpoint.stem
+    if not fallback or failed:  # not within `except`: the error holds on to what was loaded
+        try:
             backend = load(checkpoint)
-    except (CheckpointError, ValueError) as error:
-        log.error("cannot load the model: %s", error)
-        worker.bus.report(error)
-        worker.bus.stop()
-        raise SystemExit(1) from error
+        except (CheckpointError, ValueError) as error:
+            log.error("cannot load the model: %s", error)
+            worker.bus.report(error)
+            worker.bus.stop()
+            raise SystemExit(1) from error
     checkpoints = find_checkpoints(checkpoint)
     worker.offer(checkpoints, failed)
     step_tokens = config.engine_step_tokens or DEFAULT_STEP_TOKENS.get(backend.device.split(":")[0], 256)

@@ -8,6 +8,7 @@ import ctypes
 import functools
 import hashlib
 import os
+import tempfile
 from pathlib import Path
 
 import torch
@@ -25,13 +26,16 @@ def library() -> ctypes.CDLL:
     if not built.exists():
         directory.mkdir(parents=True, exist_ok=True)
         os.environ["TORCH_CUDA_ARCH_LIST"] = _architecture()
-        cpp_extension.load(
-            directory.name,
-            [str(source) for source in _sources()],
-            extra_cuda_cflags=CUDA_FLAGS,
-            build_directory=str(directory),
-            is_python_module=False,
-        )
+        # A build that is killed must leave neither a lock nor half a library where the next one looks.
+        with tempfile.TemporaryDirectory(dir=directory) as private:
+            cpp_extension.load(
+                directory.name,
+                [str(source) for source in _sources()],
+                extra_cuda_cflags=CUDA_FLAGS,
+                build_directory=private,
+                is_python_module=False,
+            )
+            (Path(private) / built.name).replace(built)
     return ctypes.CDLL(str(built))
 
 

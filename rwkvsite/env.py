@@ -54,7 +54,7 @@ class Env:
     engine_dtype: str = variable("auto", choices=("auto", "float16", "bfloat16", "float32", "float64"))
     engine_slots: int = variable(0, least=0)  # 0: chosen by the back end
     engine_step_tokens: int = variable(0, least=0)  # 0: chosen by the back end
-    engine_grace_seconds: float = variable(30.0, least=0)
+    engine_grace_seconds: float = variable(30.0, least=1)
 
     max_queue: int = variable(4096, least=1)
     max_rows: int = variable(1024, least=1)  # rows of one request
@@ -136,7 +136,8 @@ def _read(name: str, text: str, spec: Any) -> Any:
     if "choices" in rule and text not in rule["choices"]:
         raise BadVariable(f"{name} must be one of {', '.join(rule['choices'])}, not {text!r}")
     if "schemes" in rule and urlsplit(text).scheme not in rule["schemes"]:
-        raise BadVariable(f"{name} must be a URL that begins with one of {', '.join(rule['schemes'])}, not {text!r}")
+        scheme = urlsplit(text).scheme  # no more of it is shown: there may be a password in it
+        raise BadVariable(f"{name} must be a URL that begins with one of {', '.join(rule['schemes'])}, not {scheme!r}")
     return text
 
 

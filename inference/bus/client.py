@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 from redis import asyncio as aioredis
 from redis.backoff import ExponentialBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import RedisError
 from redis.retry import Retry
 
 from inference.bus import affinity, control, keys, operations, paused
@@ -39,6 +39,7 @@ from inference.bus.messages import (
     StepReply,
 )
 from inference.bus.replies import entries_of
+from inference.bus.scripts import NO_LIMIT, Scripts
 from inference.bus.status import decode_statuses
 
 log = logging.getLogger(__name__)
@@ -48,7 +49,8 @@ T = TypeVar("T")
 ROWS_PER_SLICE = 128  # rows fanned out before other tasks of the event loop get a turn
 SILENCE_SECONDS = 3.0  # a row without news for this long has its stream entry looked up
 STATUS_SECONDS = 0.5  # how old a cached engine status may be
-_SUBMITTED_PER_PIPELINE = 256
+READ_SECONDS = 5  # what Redis may take beyond the time that a read asks it to wait
+_RESUBMITTED_AT_ONCE = 256
 _UNSENT_REPORTS = 32  # of errors; with more on their way, later ones are left out
 
 
@@ -85,13 +87,17 @@ class BusClient:
         retry = Retry(ExponentialBackoff(cap=1.0, base=0.02), 3)
         pool = aioredis.BlockingConnectionPool.from_url(url, max_connections=16, timeout=10, retry=retry)
         self._redis = aioredis.Redis(connection_pool=pool)
-        self._reader = aioredis.Redis.from_url(url, socket_timeout=None)  # blocks in XREAD: no read timeout
+        self._scripts = Scripts(self._redis)
+        self._reader = aioredis.Redis.from_url(url, socket_timeout=READ_SECONDS)
         self._rows: dict[int, _Row] = {}
         self._numbers = itertools.count(1)
         self._tasks: list[asyncio.Task[None]] = []
         self._background: set[asyncio.Task[None]] = set()
         self._engines: list[EngineStatus] = []
         self._engines_read = 0.0
+        self._reading_engines: asyncio.Task[None] | None = None
+        self._read_until = b"0"  # the last reply that was read
+        self._uncancelled: dict[int, _Row] = {}  # of which Redis could not be told
         self._seen: dict[str, float] = {}  # model -> when an engine that may serve it was last alive
         self._unsent_reports = 0
         self.closing = False
@@ -105,7 +111,9 @@ class BusClient:
     async def engines(self) -> list[EngineStatus]:
         """The live engines, at most STATUS_SECONDS old. Raises NoEngine when Redis is away."""
         if time.monotonic() - self._engines_read > STATUS_SECONDS:
-            await _reached(self._read_engines())
+            if self._reading_engines is None or self._reading_engines.done():  # one look for all who come meanwhile
+                self._reading_engines = asyncio.create_task(self._read_engines())
+            await _reached(asyncio.shield(self._reading_engines))
         return self._engines
 
     async def submit(self, requests: Sequence[Generate], *, offline: bool = False, note: Any = None) -> Call:
@@ -121,16 +129,19 @@ class BusClient:
         try:
             if not offline:
                 stream = await affinity.home_stream(self._redis, requests[0], self._engines) or stream
-            if await self._untaken(stream) + len(requests) > self.max_queue:
-                raise QueueFull(f"the queue is full: {self.max_queue} rows are waiting")
         except RedisError as error:
             raise NoEngine("the message bus is not reachable") from error
         call = Call(requests, note)
         try:
-            await self._send(stream, [_Row(call, index, stream) for index in range(len(requests))])
+            rows = [_Row(call, index, stream) for index in range(len(requests))]
+            await self._send(stream, rows, max_waiting=self.max_queue)
         except RedisError as error:
             self.cancel(call)
             raise NoEngine("the message bus is not reachable") from error
+        except QueueFull:  # no engine has heard of the rows
+            for number in call.numbers:
+                del self._rows[number]
+            raise
         except asyncio.CancelledError:
             self.cancel(call)
             raise
@@ -191,7 +202,7 @@ class BusClient:
 
     async def close(self) -> None:
         self.closing = True  # a cancellation can get lost inside redis-py's retries
-        tasks = [*self._tasks, *self._background]
+        tasks = [*self._tasks, *self._background, *filter(None, [self._reading_engines])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -213,31 +224,23 @@ class BusClient:
             raise NoEngine("the model is still loading")
         raise NoEngine("no engine is running for this model")
 
-    async def _untaken(self, stream: str) -> int:
-        length = await self._redis.xlen(stream)
-        if length < self.max_queue:  # most rows in the stream are running: look closer only when it is long
-            return 0
-        try:
-            pending = await self._redis.xpending(stream, keys.GROUP)
-        except ResponseError:  # no group yet: no engine has taken any
-            return length
-        return length - pending["pending"]
-
-    async def _send(self, stream: str, rows: Sequence[_Row]) -> None:
+    async def _send(self, stream: str, rows: Sequence[_Row], *, max_waiting: int = NO_LIMIT) -> None:
+        """Submit rows, all or none. Raises QueueFull, RedisError; they are known to the watch from the beginning."""
+        messages = []
+        for row in rows:
+            number = next(self._numbers)
+            self._rows[number] = row
+            row.call.numbers.add(number)
+            request = row.call.requests[row.index]
+            numbered = msgspec.structs.replace(request, web=self.web, row=number, generated=row.tokens)
+            messages.append(msgspec.msgpack.encode(numbered))
         await self._beat()  # before the rows: an engine drops those of a web process it cannot see
-        for start in range(0, len(rows), _SUBMITTED_PER_PIPELINE):
-            part = rows[start : start + _SUBMITTED_PER_PIPELINE]
-            pipeline = self._redis.pipeline(transaction=False)
-            for row in part:
-                number = next(self._numbers)
-                self._rows[number] = row
-                row.call.numbers.add(number)
-                request = msgspec.structs.replace(
-                    row.call.requests[row.index], web=self.web, row=number, generated=row.tokens
-                )
-                pipeline.xadd(stream, {"m": msgspec.msgpack.encode(request)})
-            for row, entry in zip(part, await pipeline.execute(), strict=True):
-                row.entry = entry
+        name = f"{self.web}:{number}"
+        entries = await self._scripts.submit(stream, name, messages, max_waiting=max_waiting)
+        if not entries:
+            raise QueueFull(f"the queue is full: {self.max_queue} rows are waiting")
+        for row, entry in zip(rows, entries, strict=True):
+            row.entry = entry
 
     def _withdraw(self, call: Call, index: int | None = None) -> list[_Row]:
         """Take a call's rows, or one of them, back from the engine."""
@@ -259,8 +262,9 @@ class BusClient:
         pipeline.xadd(keys.CANCEL, {"m": message}, maxlen=keys.CANCEL_STREAM_LENGTH, approximate=True)
         try:
             await pipeline.execute()
-        except RedisError as error:  # the engine drops the rows when this process's heartbeat stops
-            log.warning("could not cancel %d rows: %s", len(rows), error)
+        except RedisError as error:
+            log.warning("could not cancel %d rows yet: %s", len(rows), error)
+            self._uncancelled |= rows
 
     async def _send_report(self, error: ErrorRecord) -> None:
         pipeline = self._redis.pipeline(transaction=False)
@@ -281,10 +285,13 @@ class BusClient:
                 copy = _Row(row.call, row.index, stream)
                 copy.tokens = row.tokens
                 fresh.append(copy)
-            self._spawn(self._send_again(stream, fresh))
+            for start in range(0, len(fresh), _RESUBMITTED_AT_ONCE):
+                self._spawn(self._send_again(stream, fresh[start : start + _RESUBMITTED_AT_ONCE]))
 
     async def _send_again(self, stream: str, rows: list[_Row]) -> None:
         rows = [row for row in rows if row.call.open]
+        if not rows:
+            return
         try:
             await self._send(stream, rows)
         except RedisError as error:  # rows that are not in the stream are found by the next watch
@@ -299,17 +306,21 @@ class BusClient:
 
     async def _read_replies(self) -> None:
         decoder = msgspec.msgpack.Decoder(StepReply)
-        stream, last = keys.replies(self.web), b"0"
+        stream = keys.replies(self.web)
         while not self.closing:
             try:
-                answer = await self._reader.xread({stream: last}, count=50, block=1000)
+                answer = await self._reader.xread({stream: self._read_until}, count=50, block=1000)
             except (RedisError, OSError) as error:
                 log.warning("reading replies: %s", error)
+                self._read_until = b"0"  # a Redis that came back empty may count from less; repeats are dropped
                 await asyncio.sleep(0.2)
                 continue
             for entry, fields in entries_of(answer):
-                last = entry
-                await self._fan_out(decoder.decode(fields[b"m"]))
+                self._read_until = entry
+                try:
+                    await self._fan_out(decoder.decode(fields[b"m"]))
+                except Exception:  # the rows of one message miss tokens, and are submitted again
+                    log.exception("a reply could not be handed on")
 
     async def _fan_out(self, reply: StepReply) -> None:
         now = time.monotonic()
@@ -347,8 +358,13 @@ class BusClient:
                 await self._beat()
                 await self._read_engines()
                 await self._look_up_silent_rows()
+                if self._uncancelled:
+                    rows, self._uncancelled = self._uncancelled, {}
+                    await self._send_cancel(rows)
             except (RedisError, OSError) as error:
                 log.warning("watching the bus: %s", error)
+            except Exception:  # without a watch nothing that is lost would ever be found
+                log.exception("watching the bus")
             late = time.monotonic() - self.grace_seconds
             for model in [model for model, seen in self._seen.items() if seen < late]:
                 del self._seen[model]
@@ -358,6 +374,7 @@ class BusClient:
         pipeline = self._redis.pipeline(transaction=False)
         pipeline.set(keys.web(self.web), 1, ex=keys.WEB_TTL_SECONDS)
         pipeline.expire(keys.replies(self.web), keys.REPLY_TTL_SECONDS)
+        pipeline.xtrim(keys.replies(self.web), minid=self._read_until, approximate=True)  # type: ignore[arg-type]
         await pipeline.execute()
 
     async def _read_engines(self) -> None:
@@ -374,25 +391,22 @@ class BusClient:
         silent = {number: row for number, row in self._rows.items() if now - row.heard > SILENCE_SECONDS}
         if not silent:
             return
-        pipeline = self._redis.pipeline(transaction=False)
-        for row in silent.values():
-            pipeline.xrange(row.stream, row.entry or b"-", row.entry or b"-", count=1)
-        gone = []
-        for (number, row), found in zip(silent.items(), await pipeline.execute(), strict=True):
+        gone: dict[int, _Row] = {}
+        exist = await self._scripts.exist([(row.stream, row.entry) for row in silent.values()])
+        for (number, row), found in zip(silent.items(), exist, strict=True):
             if number not in self._rows:
                 continue
             if affinity.is_stranded(row.stream, row.begun, self._engines):
-                gone.append(row)
-                del self._rows[number]
-                self._spawn(self._send_cancel({number: row}))
+                gone[number] = self._rows.pop(number)
             elif found:
                 row.missing = False
             elif row.missing:  # twice in a row, so its last reply is not merely still unread
-                gone.append(row)
-                del self._rows[number]
+                gone[number] = self._rows.pop(number)
             else:
                 row.missing = True
-        self._resubmit(gone, "their requests, or the engine that they were for, have vanished")
+        if gone:
+            self._spawn(self._send_cancel(gone))
+        self._resubmit(gone.values(), "their requests, or the engine that they were for, have vanished")
 
     def _fail_rows(self, model: str, error: BusError) -> None:
         for call in self.calls():

@@ -56,6 +56,8 @@ async def obey_orders(client: "BusClient", connection: aioredis.Redis) -> None:
         except (RedisError, OSError) as error:
             log.warning("listening for orders: %s", error)
             await asyncio.sleep(_RECONNECT_SECONDS)
+        except Exception:  # a process that no longer listens would make every order wait for it
+            log.exception("an order could not be obeyed")
 
 
 async def _obey(client: "BusClient", connection: aioredis.Redis, order: Order) -> None:

@@ -5,6 +5,7 @@
     rwkv:own:<engine>          stream of requests for one engine alone, which has the states that they need
     rwkv:home:<session>        the engine that has a session's newest state, by its primary key
     rwkv:cancel                stream of what every engine reads: cancellations, models and states to load or forget
+    rwkv:sub:<submission>      list of the entries that one submission made, for as long as it may be repeated
     rwkv:rep:<web>             stream of replies to one web process, one entry an engine step
     rwkv:web:<web>             heartbeat of a web process
     rwkv:engine:<engine>       heartbeat of an engine: an EngineStatus
@@ -54,6 +55,10 @@ def own(engine: str) -> str:
 def is_own(stream: str) -> bool:
     """Whether it is the stream of one engine."""
     return stream.startswith(_OWN)
+
+
+def submission(name: str) -> str:
+    return f"rwkv:sub:{name}"
 
 
 def home(session: int) -> str:

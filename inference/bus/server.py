@@ -32,7 +32,7 @@ T = TypeVar("T")
 BLOCK_MILLISECONDS = 200
 RECONNECT_SECONDS = 0.2
 UNSENT_STEPS = 10_000  # replies kept while Redis is away
-CLAIM_SECONDS = 2.0  # how often dead engines and web processes are looked for
+CLAIM_SECONDS = 1.0  # how often dead engines and web processes are looked for
 MESSAGE_LETTERS = 300  # kept of an error
 TOMBSTONES = 10_000  # cancelled rows remembered, in case the request comes after its cancellation
 
@@ -55,7 +55,8 @@ class EngineBus:
         self._outbox: deque[list[tuple[str, StepReply]]] = deque()
         self._done: deque[tuple[str, bytes]] = deque()
         self._capacity = 0
-        self._absent: set[str] = set()
+        self._absent_webs: set[str] = set()
+        self._absent_engines: set[str] = set()
         self._stopping = threading.Event()
         self._news = threading.Condition()  # something for the step loop
         self._room = threading.Condition()  # free slots: the reader may take more
@@ -196,6 +197,9 @@ class EngineBus:
             except (RedisError, OSError) as error:
                 log.warning("%s: %s", loop.__name__.strip("_"), error)
                 self._stopping.wait(RECONNECT_SECONDS)
+            except Exception:  # an engine that beats and no longer reads would be taken for a sound one
+                log.exception("%s failed", loop.__name__.strip("_"))
+                self._stopping.wait(RECONNECT_SECONDS)
         connection.close()
 
     def _create_groups(self, connection: redis.Redis) -> None:
@@ -240,21 +244,39 @@ class EngineBus:
         taken = 0
         for stream, entries in by_stream(answer):
             for entry, fields in entries:
-                request = msgspec.msgpack.decode(fields[b"m"], type=Generate)
-                self._entries[request.web, request.row] = (stream, entry)
-                self._arrivals.append(request)
-                taken += 1
+                request = self._read_request(stream, entry, fields)
+                if request:
+                    self._arrivals.append(request)
+                    taken += 1
         return taken
 
+    def _read_request(self, stream: str, entry: bytes, fields: dict[bytes, bytes]) -> Generate | None:
+        """The request, whose entry is remembered. One that cannot be read, as of another version, is done with."""
+        try:
+            request = msgspec.msgpack.decode(fields[b"m"], type=Generate)
+        except (msgspec.MsgspecError, KeyError) as error:
+            log.error("a request cannot be read: %s", error)
+            with self._unsent:
+                self._done.append((stream, entry))
+                self._unsent.notify()
+            return None
+        self._entries[request.web, request.row] = (stream, entry)
+        return request
+
     def _read_cancels(self, connection: redis.Redis) -> None:
+        newest = connection.xrevrange(keys.CANCEL, count=1)
         if not self._last_cancel:  # kept over reconnections, so that none is missed
-            newest = connection.xrevrange(keys.CANCEL, count=1)
             self._last_cancel = newest[0][0] if newest else b"0"
+        elif not newest or _order(newest[0][0]) < _order(self._last_cancel):  # Redis came back empty
+            self._last_cancel = b"0"
         while not self._stopping.is_set():
             answer = connection.xread({keys.CANCEL: self._last_cancel}, count=100, block=1000)
             for entry, fields in entries_of(answer):
                 self._last_cancel = entry
-                self._notices.read(fields)
+                try:
+                    self._notices.read(fields)
+                except (msgspec.MsgspecError, KeyError) as error:  # of another version
+                    log.error("a notice cannot be read: %s", error)
                 self._notify()
 
     # -- replies out ----------------------------------------------------------------------------
@@ -289,10 +311,14 @@ class EngineBus:
         connection: redis.Redis, steps: Iterable[list[tuple[str, StepReply]]], done: Iterable[tuple[str, bytes]]
     ) -> None:
         pipeline = connection.pipeline(transaction=False)
+        webs = set()
         for step in steps:
             for web, reply in step:
+                webs.add(web)
                 fields = {"m": msgspec.msgpack.encode(reply)}
                 pipeline.xadd(keys.replies(web), fields, maxlen=keys.REPLY_STREAM_STEPS, approximate=True)  # type: ignore[arg-type]
+        for web in webs:  # it may be dead, and its stream new
+            pipeline.expire(keys.replies(web), keys.REPLY_TTL_SECONDS)
         for stream, entry in done:  # after the replies, so that a vanished entry means a reply was sent
             pipeline.xack(stream, keys.GROUP, entry)
             pipeline.xdel(stream, entry)
@@ -321,11 +347,18 @@ class EngineBus:
             self._stopping.wait(keys.HEARTBEAT_SECONDS)
 
     def _report_lost_rows(self, connection: redis.Redis) -> None:
-        """Tell the web processes which rows died with their engine; they submit them again."""
+        """Tell the web processes which rows died with their engine; they submit them again.
+
+        An engine is dead whose heartbeat was missing twice in a row: when Redis has stood still, all are missing once.
+        """
+        before, self._absent_engines = self._absent_engines, set()
         for stream in self._streams:
             for consumer in connection.xinfo_consumers(stream, keys.GROUP):
                 name = consumer["name"].decode()
                 if name == self.name or connection.exists(keys.engine(name)):
+                    continue
+                self._absent_engines.add(name)
+                if name not in before:
                     continue
                 if consumer["pending"]:  # forget it only once its entries are gone, lest they stay for ever
                     self._report_lost_rows_of(connection, stream, name)
@@ -343,9 +376,9 @@ class EngineBus:
             if not found:  # its web process has taken it back
                 connection.xack(stream, keys.GROUP, entry)
             for _, fields in found:
-                request = msgspec.msgpack.decode(fields[b"m"], type=Generate)
-                self._entries[request.web, request.row] = (stream, entry)
-                outputs.append((request.web, RowOutput(request.row, LOST_POSITION, finish="lost")))
+                request = self._read_request(stream, entry, fields)
+                if request:
+                    outputs.append((request.web, RowOutput(request.row, LOST_POSITION, finish="lost")))
         self.publish(outputs)
 
     def _drop_rows_of_dead_webs(self, connection: redis.Redis) -> None:
@@ -354,13 +387,18 @@ class EngineBus:
         webs = sorted({web for web, _ in held})
         present = [connection.exists(keys.web(web)) for web in webs]
         absent = {web for web, found in zip(webs, present, strict=True) if not found}
-        dead, self._absent = absent & self._absent, absent
+        dead, self._absent_webs = absent & self._absent_webs, absent
         for key in held:
             if key[0] in dead:
                 self._notices.cancels.append(key)
         if dead:
             log.warning("web processes are gone: %s", ", ".join(sorted(dead)))
             self._notify()
+
+
+def _order(entry: bytes) -> tuple[int, ...]:
+    """Entries' ids, as numbers that can be compared."""
+    return tuple(map(int, entry.split(b"-")))
 
 
 def _emptied(queue: deque[T]) -> list[T]:

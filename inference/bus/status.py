@@ -1,5 +1,6 @@
 """What the engines say of themselves, for those who only look (admin, health checks, commands)."""
 
+import logging
 from dataclasses import dataclass
 
 import msgspec
@@ -8,12 +9,23 @@ import redis
 from inference.bus import keys
 from inference.bus.messages import EngineStatus
 
+log = logging.getLogger(__name__)
+
 _decoder = msgspec.msgpack.Decoder(EngineStatus)
 
 
 def decode_statuses(values: list[bytes | None]) -> list[EngineStatus]:
-    """The statuses that are there (an expired heartbeat is None), oldest engine first."""
-    return sorted((_decoder.decode(value) for value in values if value), key=lambda status: status.started)
+    """The statuses that are there (an expired heartbeat is None), oldest engine first.
+
+    One that cannot be read, as of an engine of another version, is left out.
+    """
+    statuses = []
+    for value in filter(None, values):
+        try:
+            statuses.append(_decoder.decode(value))
+        except msgspec.MsgspecError as error:
+            log.error("an engine's heartbeat cannot be read: %s", error)
+    return sorted(statuses, key=lambda status: status.started)
 
 
 def read_engines(connection: redis.Redis) -> list[EngineStatus]:

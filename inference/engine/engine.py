@@ -87,6 +87,7 @@ class Engine:
         step = self._scheduler.schedule()
         failed = self._constrain(step) if step.constrained else []
         failed += [self._end(row, "error", error=row.failure) for row in step.opened if row.failure]
+        failed += self._open(step)
         launched = (step, self._launch(step)) if step.plan else None
         finished = launched
         self.stalled = launched is None and self._inflight is None and self.has_work
@@ -95,20 +96,23 @@ class Engine:
         return failed + (self._collect(*_wait(finished)) if finished else [])
 
     def running_rows(self) -> list[RunningRow]:
+        """Every row that has not ended. May be called from another thread, while rows end."""
+        phases = [(row, row.phase) for row in self._scheduler.rows()]
         return [
             RunningRow(
                 web=row.request.web,
                 row=row.request.row,
                 request_id=row.request.request_id,
                 endpoint=row.request.endpoint,
-                state=row.phase.value,  # type: ignore[arg-type]
+                state=phase.value,  # type: ignore[arg-type]
                 prompt_tokens=len(row.request.prompt),
                 prefilled_tokens=min(max(row.fed - row.ahead, 0), len(row.request.prompt)),
                 generated_tokens=row.generated,
                 max_tokens=row.request.max_tokens,
                 created=row.request.created,
             )
-            for row in self._scheduler.rows()
+            for row, phase in phases
+            if phase is not Phase.ENDED
         ]
 
     # -- one step -------------------------------------------------------------------------------
@@ -121,17 +125,30 @@ class Engine:
         step.plan.masks = {row.slot: mask for row, mask in zip(grammars, masks, strict=True)}
         return [self._end(row, "error", error=grammar.error) for row, grammar in grammars.items() if grammar.error]
 
-    def _launch(self, step: Step) -> PendingStep:
+    def _open(self, step: Step) -> list[Output]:
+        """Make the slots of new rows theirs. Ends those that the back end refuses: they alone are at fault.
+
+        What the plan still has of a row that has ended runs in a slot that is nobody's, and its result is dropped.
+        """
+        refused = []
         for row in step.opened:
             request = row.request
-            self._backend.open_slot(row.slot, request.sampling, request.stop_ids, request.generated, request.prompt)
+            try:
+                self._backend.open_slot(row.slot, request.sampling, request.stop_ids, request.generated, request.prompt)
+            except ValueError as error:
+                if row.phase is not Phase.ENDED:
+                    refused.append(self._end(row, "error", error=str(error)))
+                continue
             if row.beginning:
                 row.beginning.place(row.slot)
+        return refused
+
+    def _launch(self, step: Step) -> PendingStep:
         self.counters.steps += 1
         self.counters.prompt_tokens += sum(len(chunk.tokens) for chunk in step.plan.chunks)
         launched = self._backend.launch(step.plan)
         for row in step.chunked:
-            if row.beginning and row.kept and row.fed == row.kept[0][0]:
+            if row.phase is not Phase.ENDED and row.beginning and row.kept and row.fed == row.kept[0][0]:
                 row.beginning.keep(row.slot, row.kept.pop(0)[1])
         return launched
 

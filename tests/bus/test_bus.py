@@ -16,6 +16,7 @@ from inference.bus import keys
 from inference.bus.call import Call, NoEngine, QueueFull, RowFailed
 from inference.bus.client import BusClient
 from inference.bus.messages import Generate
+from inference.bus.scripts import Scripts
 from inference.bus.status import read_engines, read_queues
 
 
@@ -130,6 +131,57 @@ async def test_a_full_queue_refuses(start_worker, redis_url, connection):
             await client.submit([request(9), request(10)])
     finally:
         await client.close()
+
+
+async def test_rows_that_come_at_once_do_not_overfill_the_queue(start_worker, redis_url, connection):
+    start_worker(slots=1)
+    client = BusClient(redis_url, max_queue=5, grace_seconds=20)
+    try:
+        running = await client.submit([request(0, max_tokens=100_000)])
+        await running.take()
+        submitted = [client.submit([request(i, max_tokens=2), request(i, max_tokens=2)]) for i in range(8)]
+        answers = await asyncio.gather(*submitted, return_exceptions=True)
+        assert sorted(type(answer).__name__ for answer in answers) == ["Call"] * 2 + ["QueueFull"] * 6
+        assert connection.xlen(keys.requests("counting")) == 5
+        assert client.active_rows == 5
+        with pytest.raises(QueueFull):
+            await client.submit([request(i) for i in range(6)])
+    finally:
+        await client.close()
+
+
+async def test_a_submission_whose_answer_was_lost_is_made_once(client, connection):
+    stream = keys.requests("counting")
+    scripts = Scripts(client.redis)
+    made = await scripts.submit(stream, "name", [b"one", b"two"], max_waiting=3)
+    assert await scripts.submit(stream, "name", [b"one", b"two"], max_waiting=3) == made
+    assert [fields for _, fields in connection.xrange(stream)] == [{b"m": b"one"}, {b"m": b"two"}]
+    assert await scripts.exist([(stream, made[0]), (stream, b"1-1"), (stream, b""), ("none", made[1])]) == [
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+async def test_what_cannot_be_read_is_passed_over(start_worker, client, connection):
+    """Requests, notices, heartbeats and replies of another version, on all the ways that a row takes."""
+    start_worker(slots=2)
+    stream = keys.requests("counting")
+    connection.xadd(stream, {"m": b"nonsense"})
+    connection.xadd(stream, {"other": b"nonsense"})
+    connection.xadd(keys.CANCEL, {"m": b"nonsense"})
+    connection.set(keys.engine("other"), b"nonsense", ex=60)
+    connection.sadd(keys.ENGINES, "other")
+    call = await client.submit([request(0, max_tokens=100_000)])
+    await call.take()
+    connection.xadd(keys.replies(client.web), {"m": b"nonsense"})
+    connection.publish(keys.ORDERS, b"nonsense")
+    await some(call, 50)
+    assert len(await client.give_order("list")) == 1
+    client.cancel(call)
+    await until_async(lambda: connection.xlen(stream) == 0)
+    assert await collect(await client.submit([request(7)])) == [counted(7, 20)]
 
 
 async def test_a_killed_engines_rows_go_on_in_the_next_one(start_worker, client, connection):

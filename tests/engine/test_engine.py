@@ -50,6 +50,25 @@ def test_a_stop_id_ends_a_row_and_is_not_its_output(overlap):
     assert tokens(outputs[2]) == [11, 12, 13, 14, 15]
 
 
+class RefusingBackend(CountingBackend):
+    """Has no room for the stop id 7."""
+
+    def open_slot(self, slot, sampling, stop_ids, generated, prompt):
+        super().open_slot(slot, sampling, stop_ids, generated, prompt)
+        if 7 in stop_ids:
+            raise ValueError("stop_ids: at most 0, got 1")
+
+
+@OVERLAPS
+def test_a_row_that_the_back_end_refuses_fails_alone(overlap):
+    engine = Engine(RefusingBackend(slots=3, overlap=overlap), step_tokens=8)
+    outputs = run(engine, request(1, [10]), request(2, [20], stop_ids=[7]), request(3, [30]))
+    (refused,) = outputs[2]
+    assert (refused.finish, refused.error, refused.tokens) == ("error", "stop_ids: at most 0, got 1", [])
+    assert (tokens(outputs[1]), tokens(outputs[3])) == ([11, 12, 13, 14], [31, 32, 33, 34])
+    assert tokens(run(engine, request(4, [40]), request(5, [50]), request(6, [60]))[6]) == [61, 62, 63, 64]
+
+
 @OVERLAPS
 def test_rows_join_a_running_batch_and_leave_it(overlap):
     backend = CountingBackend(slots=4, overlap=overlap)
