@@ -41,6 +41,8 @@ def _lines(result: RunResult) -> Iterable[str]:
         both = figures[name]
         yield f"  {title:<22}{number(both['full']):>12}{number(both['measured']):>12}"
     yield f"  {'peak output tokens':<22}{number(figures['peak_output_throughput']):>12}"
+    if rtfx := figures.get("rtfx"):
+        yield f"audio        {number(rtfx)} times as fast as it lasts (RTFx)"
     flight = figures["concurrency"]
     yield f"in flight    {number(flight['mean'])} on average, {number(flight['max'])} at most"
     if goodput := figures["goodput"]:

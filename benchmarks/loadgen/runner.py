@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import msgspec
 
-from benchmarks.loadgen import datasets, environment, metrics, probe
+from benchmarks.loadgen import audio, datasets, environment, metrics, probe
 from benchmarks.loadgen.crew import Crew
 from benchmarks.loadgen.declare import BadOption
 from benchmarks.loadgen.exchange import Prompt
@@ -81,6 +81,9 @@ def run(
     records = sorted((record for part in reports for record in part.records), key=lambda record: record.index)
     window = assign_phases(records, profile, plan.ramp_seconds)
     summary = metrics.summarise(records, slos=profile.goodput or None, window=window)
+    rtfx = audio.real_time_factor(sum(part.audio_seconds for part in reports), summary["duration_s"])
+    if rtfx is not None:
+        summary["rtfx"] = rtfx
     return RunResult(
         run_id=run_id,
         kind=kind,

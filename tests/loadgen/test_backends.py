@@ -2,15 +2,22 @@
 
 import base64
 import json
+import wave
 from email import message_from_bytes
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple
 
 import pytest
 
+from benchmarks.loadgen import audio, runner
 from benchmarks.loadgen.backends import BACKENDS
 from benchmarks.loadgen.backends.template import load_template
 from benchmarks.loadgen.exchange import Backend, Exchange, Prompt, RequestOptions
+from benchmarks.loadgen.exports.vllm_json import to_vllm
+from benchmarks.loadgen.options import checked_profile
 from benchmarks.loadgen.reading import read_exchange
 from benchmarks.loadgen.records import Chunk, ErrorClass, RequestRecord, TokenSource
 
@@ -473,6 +480,69 @@ def test_a_body(name: str, prompt: Prompt, expected: dict[str, Any]) -> None:
     assert body == {**expected, "stream": True, "temperature": 0.5, "seed": 7}
     data, content_type = BACKENDS[name].encode(body)
     assert (json.loads(data), content_type) == (body, "application/json")
+
+
+class Transcriber(BaseHTTPRequestHandler):
+    """Answers every upload with one word."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        answer = b'{"text": "word", "usage": {"prompt_tokens": 9, "completion_tokens": 1}}'
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+def wav(seconds: float) -> str:
+    data = BytesIO()
+    with wave.open(data, "wb") as sound:
+        sound.setnchannels(1)
+        sound.setsampwidth(2)
+        sound.setframerate(8000)
+        sound.writeframes(bytes(2 * round(8000 * seconds)))
+    return base64.b64encode(data.getvalue()).decode()
+
+
+def spoken(data: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": data}}]}]}
+
+
+def test_audio_is_measured_against_its_own_length(tmp_path: Path) -> None:
+    path = tmp_path / "audio.jsonl"
+    path.write_text("".join(json.dumps(spoken(wav(seconds))) + "\n" for seconds in (1.5, 2.5)))
+    with ThreadingHTTPServer(("127.0.0.1", 0), Transcriber) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        values = {"backend": "openai-audio", "port": server.server_port, "model": "m", "stream": False}
+        data = {
+            "dataset_name": "custom",
+            "dataset_path": str(path),
+            "num_prompts": 2,
+            "tokenizer": "none",
+            "workers": 2,
+        }
+        result = runner.run(checked_profile(values | data), kind="serve")
+        server.shutdown()
+    assert result.summary["requests"]["completed"] == 2
+    fields = to_vllm(result, detailed=False)
+    assert fields["rtfx"] == pytest.approx(4.0 / fields["duration"])
+    assert fields["total_input_tokens"] == 18
+
+
+def test_audio_of_unknown_length_makes_no_figure() -> None:
+    assert audio.seconds([AUDIO]) != audio.seconds([AUDIO])  # nan: no WAV
+    assert audio.seconds([TEXT]) == 0.0
+    assert audio.real_time_factor(audio.seconds([AUDIO]), 2.0) is None
+    assert audio.real_time_factor(0.0, 2.0) is None
+
+
+def test_a_sound_is_no_text_to_count() -> None:
+    record = read(BACKENDS["openai-audio"], ['{"text": "Hi"}'], prompt=AUDIO, content_type="application/json")
+    assert record.prompt_tokens == 0
 
 
 def test_bodies_with_parameters_of_their_own() -> None:

@@ -12,7 +12,7 @@ from openpyxl import load_workbook
 from benchmarks.loadgen import exports, metrics
 from benchmarks.loadgen.exports import ppl_csv
 from benchmarks.loadgen.exports.vllm_json import to_vllm
-from benchmarks.loadgen.records import RunResult
+from benchmarks.loadgen.records import Phase, RunResult
 from tests.loadgen.sample_runs import small_run
 
 VLLM_FIELDS = """
@@ -72,6 +72,21 @@ def test_vllm_json_means_what_vllm_means(result: RunResult) -> None:
     assert fields["ttfts"] == pytest.approx([0.1, 0.2, 0.3, 0.0])
     assert [len(gaps) for gaps in fields["itls"]] == [2, 1, 0, 0]
     assert fields["errors"] == ["", "", "", '=HYPERLINK("x") <b>busy</b>']
+
+
+def test_goodput_of_vllm_is_over_the_whole_run(result: RunResult) -> None:
+    result.records[2].phase = Phase.RAMP
+
+    def goodput(**limits: float) -> float | None:
+        result.summary = metrics.summarise(result.records, slos=limits)
+        return to_vllm(result, detailed=False)["request_goodput"]
+
+    assert goodput(ttft=250.0, tpot=160.0) == pytest.approx(2 / 2.3)
+    assert result.summary["goodput"]["per_second"] == pytest.approx(1 / 2.3)  # the ramp's is not among the measured
+    assert goodput(ttft=250.0, tpot=120.0) == pytest.approx(1 / 2.3)  # by tokens - 1: 100 ms, and 150 ms by our own
+    assert goodput(ttft=350.0, tpot=160.0) == pytest.approx(3 / 2.3)  # one token has no TPOT to miss
+    result.records = []
+    assert to_vllm(result, detailed=False)["request_goodput"] is None
 
 
 def test_vllm_percentiles_are_those_that_were_asked_for(result: RunResult) -> None:
