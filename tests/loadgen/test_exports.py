@@ -118,6 +118,34 @@ def test_speculative_decoding_is_what_the_servers_counters_grew_by(result: RunRe
     assert fields["spec_decode_per_position_acceptance_rates"] == pytest.approx([0.9, 0.6])
 
 
+def test_the_twin_for_pytorch_has_a_record_for_each_figure(result: RunResult) -> None:
+    records = json.loads(exports.export(result, "pytorch"))
+    assert [record["metric"]["name"] for record in records][:4] == [
+        *("median_ttft_ms", "mean_ttft_ms", "std_ttft_ms", "p99_ttft_ms")
+    ]
+    assert len(records) == 12
+    fields = to_vllm(result, detailed=False)
+    for record in records:
+        assert record["metric"]["benchmark_values"] == [pytest.approx(fields[record["metric"]["name"]])]
+        assert record["model"] == {"name": "team/rwkv7-test"}
+        assert record["metric"]["extra_info"]["completed"] == 3
+        assert not record["metric"]["extra_info"].keys() & {"mean_ttft_ms", "itls"}
+    assert records[0]["benchmark"]["extra_info"]["args"]["seed"] == 7
+
+
+def test_turns_of_conversations_as_vllms_script_writes_them(result: RunResult) -> None:
+    for turn, record in enumerate(result.records[1:4]):
+        record.session, record.user, record.turn = "s", 2, turn
+    rows = json.loads(exports.export(result, "multiturn"))
+    assert [row["input_num_turns"] for row in rows] == [1, 3, 5]
+    assert [row["latency_ms"] for row in rows] == pytest.approx([400, 500, 300])
+    # The second turn's first chunk held two tokens: one of them was decoded within its 200 ms.
+    assert [row["ttft_ms"] for row in rows] == pytest.approx([100, 200 - 150, 300])
+    assert [row["approx_cached_percent"] for row in rows] == pytest.approx([0, 100 * 13 / 20, 100 * 24 / 30])
+    assert rows[1] | {"output_num_chunks": 2, "output_num_tokens": 4, "client_id": 2} == rows[1]
+    assert rows[2]["tpot_ms"] is None
+
+
 def test_vllm_file_name(result: RunResult) -> None:
     assert exports.file_name(result, "vllm") == "nightly-2.0qps-concurrency8-rwkv7-test-20261120-103005.json"
     del result.profile["label"], result.profile["max_concurrency"]

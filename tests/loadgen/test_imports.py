@@ -136,6 +136,16 @@ def test_our_own_file_comes_back_as_it_was(tmp_path: Path) -> None:
     assert imports.load(path) == [small_run()]
 
 
+def test_our_json_lines_come_back_as_they_were(tmp_path: Path) -> None:
+    lines = exports.export(small_run(), "jsonl").decode()
+    assert load(tmp_path, lines, "run.jsonl") == [small_run()]
+    bare = small_run()
+    bare.records = []
+    assert load(tmp_path, exports.export(bare, "jsonl").decode(), "bare.jsonl") == [bare]
+    both = lines + exports.export(bare, "jsonl").decode() + json.dumps(msgspec.to_builtins(small_run())) + "\n"
+    assert load(tmp_path, both, "both.jsonl") == [small_run(), bare, small_run()]
+
+
 def test_sglang_has_a_run_on_each_line(tmp_path: Path) -> None:
     lines = json.dumps(SGLANG) + "\n" + json.dumps(SGLANG | {"completed": 41, "mean_ttft_ms": float("nan")}) + "\n"
     first, second = load(tmp_path, lines, "result.jsonl")
