@@ -104,6 +104,7 @@ class Task(Message, frozen=True, kw_only=True):
     conversation_sampling: str
     stateful: bool
     think_time: float
+    max_retries: int
     deadline: float | None
     grace: float
     cancel_fraction: float

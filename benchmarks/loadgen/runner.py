@@ -74,10 +74,13 @@ def run(
         watch.crew = crew
         watch.enter("warming up" if plan.warmups else "preparing")
         crew.get_ready()
+        if profile.profile and (problem := asyncio.run(probe.profiler(target, "start"))):
+            raise BadOption(problem)
         started_at = datetime.now(UTC)
         watch.epoch = crew.start()
         watch.enter("running")
         reports = crew.finish()
+    profiled = asyncio.run(probe.profiler(target, "stop")) if profile.profile else None
     records = sorted((record for part in reports for record in part.records), key=lambda record: record.index)
     window = assign_phases(records, profile, plan.ramp_seconds)
     summary = metrics.summarise(records, slos=profile.goodput or None, window=window)
@@ -97,6 +100,7 @@ def run(
             "dataset": datasets.describe(profile, plan.items),
             "ended_by": watch.ended_by,
             "over_saturated_since": watch.saturation.since,
+            **({} if profiled is None else {"profiler": profiled or "stopped"}),
         },
         server={
             "model": target.options.model,

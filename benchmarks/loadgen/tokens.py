@@ -42,7 +42,8 @@ def _count_prompt(prompt: Prompt, count: CountTokens | None) -> tuple[int, Token
         return prompt.prompt_tokens, TokenSource.TOKENIZER
     if prompt.messages is not None:
         return _count_text("\n".join(_text_of(message) for message in prompt.messages), count)
-    return _count_text((prompt.text or "") + (prompt.suffix or ""), count)
+    texts = ((one.text or "") + (one.suffix or "") for one in prompt.batch or (prompt,))
+    return _count_text("".join(texts), count)
 
 
 def _text_of(message: dict[str, Any]) -> str:
