@@ -1,5 +1,6 @@
 """`bench multiturn`: users who hold conversations, with their whole history or in sessions that the server keeps."""
 
+import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from benchmarks.loadgen.transcripts import Transcript, mismatches, transcripts
 
 HELP = "Let users hold conversations of several turns. --stateful needs a back end with sessions, such as rwkv-state."
 
+RETRIES_VARIABLE = "MULTITURN_BENCH_MAX_RETRIES"  # as vLLM's script names it
 DEFAULTS = {"users": 1, "backend": "openai-chat", "num_turns": 4, "random_input_len": 64}
 
 
@@ -48,6 +50,8 @@ def _values(options: Namespace) -> dict[str, Any]:
     values.setdefault("dataset_name", "conversations" if values.get("dataset_path") else "synthetic_conversations")
     if values.get("stateful") and "backend" not in vars(options):
         values["backend"] = "rwkv-state"
+    if RETRIES_VARIABLE in os.environ:
+        values.setdefault("max_retries", os.environ[RETRIES_VARIABLE])
     if "request_rate" in values:
         values["think_time"] = _think_time(values)
     if options.verify_output and values["dataset_name"] != "conversations":

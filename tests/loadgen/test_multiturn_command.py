@@ -101,15 +101,19 @@ def test_a_failed_turn_is_tried_again(server: str, tmp_path: Path):
     assert [(record.index, record.turn, record.http_status) for record in records] == [(0, 0, 503), (1, 0, 503)]
 
 
-def test_requests_are_bounded_and_wait_by_the_rate_of_a_client(server: str, talks: Path, tmp_path: Path):
+def test_requests_are_bounded_and_wait_by_the_rate_of_a_client(
+    server: str, talks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     path = tmp_path / "run.json"
     multiturn(server, talks, "--max-num-requests=2", "--request-rate=1000", "--max-turns=1", f"--result={path}")
     result = results.load(path)
     assert len(result.records) == 2
     assert result.profile["think_time"] == pytest.approx(0.001)
     assert result.profile["request_rate"] == "inf"
+    monkeypatch.setenv("MULTITURN_BENCH_MAX_RETRIES", "2")
     multiturn(server, talks, "-n", "1", "--request-rate=0", f"--result={path}")
-    assert results.load(path).profile["think_time"] == 0
+    profile = results.load(path).profile
+    assert (profile["think_time"], profile["max_retries"]) == (0, 2)
 
 
 @pytest.mark.parametrize(
