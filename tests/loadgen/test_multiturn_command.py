@@ -101,6 +101,21 @@ def test_a_failed_turn_is_tried_again(server: str, tmp_path: Path):
     assert [(record.index, record.turn, record.http_status) for record in records] == [(0, 0, 503), (1, 0, 503)]
 
 
+def test_vllms_result_has_a_twin_for_pytorch_on_demand(
+    server: str, talks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    words = ["--save-result", f"--result-dir={tmp_path}", "-n", "1"]
+    multiturn(server, talks, *words, "--result-filename=alone.json")
+    monkeypatch.setenv("SAVE_TO_PYTORCH_BENCHMARK_FORMAT", "1")
+    multiturn(server, talks, *words, "--result-filename=both.json")
+    assert {path.name for path in tmp_path.glob("*.json")} - {talks.name} == {
+        *("alone.json", "both.json", "both.pytorch.json")
+    }
+    records = json.loads((tmp_path / "both.pytorch.json").read_text())
+    ttft = next(record["metric"] for record in records if record["metric"]["name"] == "mean_ttft_ms")
+    assert ttft["benchmark_values"] == [json.loads((tmp_path / "both.json").read_text())["mean_ttft_ms"]]
+
+
 def test_requests_are_bounded_and_wait_by_the_rate_of_a_client(
     server: str, talks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
