@@ -31,6 +31,8 @@ def _lines(result: RunResult) -> Iterable[str]:
         text = next((record.error_text for record in result.records if record.error == error), "")
         yield f"  {error:<18} {count}, such as: {text[:SHOWN_CHARACTERS]}"
     yield f"tokens       {tokens['input']} in, {tokens['output']} out"
+    if rtfx := figures.get("rtfx"):
+        yield f"audio        {number(rtfx)} times as fast as it lasts (RTFx)"
     yield f"duration     {number(figures['duration_s'])} s, measured {number(figures['window_s'])} s"
     yield f"{'per second':<24}{'whole run':>12}{'measured':>12}"
     for name, title in (
@@ -41,8 +43,6 @@ def _lines(result: RunResult) -> Iterable[str]:
         both = figures[name]
         yield f"  {title:<22}{number(both['full']):>12}{number(both['measured']):>12}"
     yield f"  {'peak output tokens':<22}{number(figures['peak_output_throughput']):>12}"
-    if rtfx := figures.get("rtfx"):
-        yield f"audio        {number(rtfx)} times as fast as it lasts (RTFx)"
     flight = figures["concurrency"]
     yield f"in flight    {number(flight['mean'])} on average, {number(flight['max'])} at most"
     if goodput := figures["goodput"]:

@@ -24,9 +24,9 @@ def seconds(prompts: Iterable[Prompt]) -> float:
     return fsum(_seconds(part) for prompt in prompts for part in parts_of(prompt))
 
 
-def real_time_factor(audio_seconds: float, duration: float | None) -> float | None:
-    """Seconds of audio for each second of the run; None without audio, or where its length is not known."""
-    return audio_seconds / duration if duration and audio_seconds and isfinite(audio_seconds) else None
+def figures(audio_seconds: float, duration: float | None) -> dict[str, float]:
+    """For a summary: `rtfx`, seconds of audio for each second of the run. Empty without audio of a known length."""
+    return {"rtfx": audio_seconds / duration} if duration and audio_seconds and isfinite(audio_seconds) else {}
 
 
 def _seconds(part: dict[str, Any]) -> float:

@@ -84,9 +84,6 @@ def run(
     records = sorted((record for part in reports for record in part.records), key=lambda record: record.index)
     window = assign_phases(records, profile, plan.ramp_seconds)
     summary = metrics.summarise(records, slos=profile.goodput or None, window=window)
-    rtfx = audio.real_time_factor(sum(part.audio_seconds for part in reports), summary["duration_s"])
-    if rtfx is not None:
-        summary["rtfx"] = rtfx
     return RunResult(
         run_id=run_id,
         kind=kind,
@@ -109,7 +106,7 @@ def run(
         },
         health=_judge(profile, plan, records, reports, crew.lost, watch.ended_by),
         rate_changes=plan.rate_changes,
-        summary=summary,
+        summary=summary | audio.figures(sum(part.audio_seconds for part in reports), summary["duration_s"]),
         records=records,
     )
 

@@ -635,8 +635,8 @@ def test_the_server_profiles_the_load_and_nothing_else(tmp_path: Path) -> None:
 def test_audio_of_unknown_length_makes_no_figure() -> None:
     assert audio.seconds([AUDIO]) != audio.seconds([AUDIO])  # nan: no WAV
     assert audio.seconds([TEXT]) == 0.0
-    assert audio.real_time_factor(audio.seconds([AUDIO]), 2.0) is None
-    assert audio.real_time_factor(0.0, 2.0) is None
+    assert audio.figures(audio.seconds([AUDIO]), 2.0) == {}
+    assert audio.figures(0.0, 2.0) == {}
 
 
 def test_a_sound_is_no_text_to_count() -> None:
