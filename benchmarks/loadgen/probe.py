@@ -49,7 +49,7 @@ async def profiler(target: Target, what: str) -> str:
         for url in target.urls:
             page = f"{url}/{what}_profile"
             try:
-                async with session.post(page) as response:
+                async with session.post(page, allow_redirects=False) as response:
                     if response.status != 200:
                         return f"--profile: {page} answered {response.status}"
             except (aiohttp.ClientError, TimeoutError) as error:
