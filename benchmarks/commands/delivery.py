@@ -1,6 +1,7 @@
 """Where a result goes: files, the database, the terminal."""
 
 import json
+import os
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TextIO
@@ -10,8 +11,11 @@ import msgspec
 from benchmarks.commands import tables
 from benchmarks.loadgen import results
 from benchmarks.loadgen.declare import BadOption
+from benchmarks.loadgen.exports import pytorch_json
 from benchmarks.loadgen.exports.vllm_json import file_name, to_vllm
 from benchmarks.loadgen.records import RunResult
+
+PYTORCH_VARIABLE = "SAVE_TO_PYTORCH_BENCHMARK_FORMAT"  # as vLLM names it: a twin beside its JSON is wanted
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -62,6 +66,8 @@ def _save_vllm(result: RunResult, options: Namespace) -> Path:
     line = msgspec.json.encode(to_vllm(result, detailed=options.save_detailed)) + b"\n"
     with path.open("ab" if options.append_result else "wb") as file:
         file.write(line)
+    if os.environ.get(PYTORCH_VARIABLE):
+        path.with_suffix(".pytorch.json").write_bytes(pytorch_json.write(result))
     return path
 
 

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any, TextIO
 
 from benchmarks.commands import delivery, display
-from benchmarks.loadgen import declare, runner
+from benchmarks.loadgen import declare, foreign, runner
 from benchmarks.loadgen.datasets.source import read_json
 from benchmarks.loadgen.declare import BadOption
 from benchmarks.loadgen.options import Profile, checked_profile
@@ -24,6 +24,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, metavar="FILE", help="JSON of options by name; others come before it")
     declare.add_arguments(parser, Profile)
     delivery.add_arguments(parser)
+    foreign.add_arguments(parser)
 
 
 def given_options(options: Namespace, defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,6 +45,10 @@ def run(kind: str, values: Mapping[str, Any], options: Namespace, stdout: TextIO
     """One load from options to exit code. Raises BadOption, and probe.NotReady."""
     result = measure(kind, checked_profile(values), options, stdout)
     delivery.deliver(result, options, stdout)
+    return exit_code(result)
+
+
+def exit_code(result: RunResult) -> int:
     if result.cancelled:
         return INTERRUPTED
     return 0 if result.summary["requests"]["completed"] else FAILED

@@ -31,6 +31,8 @@ def _lines(result: RunResult) -> Iterable[str]:
         text = next((record.error_text for record in result.records if record.error == error), "")
         yield f"  {error:<18} {count}, such as: {text[:SHOWN_CHARACTERS]}"
     yield f"tokens       {tokens['input']} in, {tokens['output']} out"
+    if rtfx := figures.get("rtfx"):
+        yield f"audio        {number(rtfx)} times as fast as it lasts (RTFx)"
     yield f"duration     {number(figures['duration_s'])} s, measured {number(figures['window_s'])} s"
     yield f"{'per second':<24}{'whole run':>12}{'measured':>12}"
     for name, title in (

@@ -87,7 +87,9 @@ def to_arguments(struct: type[msgspec.Struct], values: Mapping[str, Any]) -> lis
         kind, value_type = _kind(hint)
         if value is None or value == {} or value == []:
             continue
-        if kind is bool:
+        if isinstance(value, dict) and kind is not dict:
+            words.append(f"{flag(name)}={json.dumps(value)}")
+        elif kind is bool:
             words.append(flag(name) if value else f"--no-{name.replace('_', '-')}")
         elif kind is dict and value_type in SEPARATORS:
             pairs = [f"{key}{SEPARATORS[value_type]}{item}" for key, item in value.items()]
@@ -112,6 +114,8 @@ def _argument(hint: Any, choices: Iterable[str] | None) -> dict[str, Any]:
         return {"type": _json_object, "metavar": "JSON"}
     if kind is list:
         return {"nargs": "+", "action": "extend"}
+    if any(get_origin(part) is dict for part in get_args(hint)):
+        return {"type": _json_object_or_text, "metavar": f"{kind.__name__.upper()}|JSON"}
     return {"metavar": "{" + ",".join(choices) + "}"} if choices else {"metavar": kind.__name__.upper()}
 
 
@@ -154,3 +158,7 @@ def _json_object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ArgumentTypeError(f"is no JSON object: {text}")
     return value
+
+
+def _json_object_or_text(text: str) -> dict[str, Any] | str:
+    return _json_object(text) if text.lstrip().startswith("{") else text

@@ -31,7 +31,12 @@ class Dialogue:
     def ask(self) -> Prompt:
         """The next turn, which is to be followed by `hear` before the one behind it."""
         turn = self._conversation.turns[self._turn]
-        prompt = Prompt(output_tokens=turn.output_tokens, session=self._session, turn=self._turn)
+        prompt = Prompt(
+            output_tokens=turn.output_tokens,
+            min_output_tokens=turn.min_output_tokens,
+            session=self._session,
+            turn=self._turn,
+        )
         self._turn += 1
         if self._stateful:
             before = f"{self._conversation.system}\n\n" if self._turn == 1 and self._conversation.system else ""

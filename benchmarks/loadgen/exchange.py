@@ -9,13 +9,18 @@ from benchmarks.loadgen.records import ErrorClass, RequestRecord
 
 
 class Prompt(msgspec.Struct, kw_only=True):
-    """One request as a data set describes it. Exactly one of `text`, `token_ids` and `messages` is set."""
+    """One request as a data set describes it. Exactly one of `text`, `token_ids`, `messages` and `batch` is set.
+
+    `batch` holds several prompts for one request. Of those with different lengths the largest is asked for.
+    """
 
     text: str | None = None
     token_ids: list[int] | None = None
     messages: list[dict[str, Any]] | None = None
+    batch: "list[Prompt] | None" = None
     suffix: str | None = None  # fill in the middle
-    output_tokens: int | None = None  # asked for; None leaves it to the server
+    output_tokens: int | None = None  # asked for, of each prompt; None leaves it to the server
+    min_output_tokens: int | None = None
     prompt_tokens: int | None = None  # as the data set counts them, where it does
     timestamp: float | None = None  # seconds from the start of a trace
     session: str | None = None
@@ -28,6 +33,7 @@ class RequestOptions(msgspec.Struct, kw_only=True, frozen=True):
     model: str = ""
     stream: bool = True
     ignore_eos: bool = False
+    exact_length: bool = False  # send min_tokens as well
     logprobs: int | None = None
     sampling: dict[str, Any] = {}
     extra_body: dict[str, Any] = {}

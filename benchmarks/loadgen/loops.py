@@ -61,15 +61,28 @@ async def _talk(sender: Sender, task: Task, user: User) -> None:
         for number, place in enumerate(_places(user))
     )
     open_ones = list(islice(waiting, user.active_conversations))
-    for index in _indices(task, user):
+    indices = _indices(task, user)
+    for index in indices:
         if not (open_ones and sender.may_send):
             return
         place = draw.randrange(len(open_ones)) if task.conversation_sampling == "random" else 0
         dialogue = open_ones.pop(place)
-        sent = await sender.perform(dialogue.ask(), index, user=user.number)
+        prompt = dialogue.ask()
+        sent = await sender.perform(prompt, index, user=user.number)
+        for attempt in range(task.max_retries):
+            if not await _may_retry(sender, sent, attempt, draw) or (again := next(indices, None)) is None:
+                break
+            sent = await sender.perform(prompt, again, user=user.number)
         goes_on = _take_in(sender, dialogue, sent)
         open_ones.extend([dialogue] if goes_on else islice(waiting, 1))
         await _think(sender, task, draw)
+
+
+async def _may_retry(sender: Sender, sent: Sent, attempt: int, draw: Random) -> bool:
+    """Wait before another attempt, and longer before each; False where the request did not fail, or the load ended."""
+    if sent.exchange is None or not sent.exchange.error:
+        return False
+    return await sender.wait_until(sender.clock() + 2**attempt * draw.uniform(0.9, 1.1))
 
 
 def _take_in(sender: Sender, dialogue: Dialogue, sent: Sent) -> bool:

@@ -49,12 +49,16 @@ class Over(Message, frozen=True):
 
 
 class Report(Message, frozen=True):
-    """What a worker has measured: `send_lags` and `loop_lags` in seconds, CPU in percent of one core."""
+    """What a worker has measured: `send_lags` and `loop_lags` in seconds, CPU in percent of one core.
+
+    `audio_seconds` are those of the requests that succeeded, the warm-up left out (see `audio.seconds`).
+    """
 
     records: list[RequestRecord]
     send_lags: list[float]
     loop_lags: list[float]
     cpu_percent: float
+    audio_seconds: float = 0.0
 
 
 class Scheduled(msgspec.Struct, frozen=True):
@@ -100,6 +104,7 @@ class Task(Message, frozen=True, kw_only=True):
     conversation_sampling: str
     stateful: bool
     think_time: float
+    max_retries: int
     deadline: float | None
     grace: float
     cancel_fraction: float

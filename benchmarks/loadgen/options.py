@@ -9,8 +9,11 @@ from typing import Annotated, Any
 
 import msgspec
 
-from benchmarks.loadgen import declare
-from benchmarks.loadgen.declare import BadOption, option
+from benchmarks.loadgen import checks, declare
+from benchmarks.loadgen.checks import CONVERSATIONS, TOKENIZERS, parse_percentiles, parse_stages
+from benchmarks.loadgen.declare import option
+
+__all__ = ["CONVERSATIONS", "Profile", "checked_profile", "frozen", "parse_percentiles", "parse_stages"]
 
 TARGET, LOAD, USERS, LIMITS = "target", "open loop", "users (closed loop) and conversations", "limits"
 SAMPLING, DATASET, METRICS, PROCESS = "sampling", "dataset", "metrics", "the generator itself"
@@ -22,12 +25,12 @@ DATASET_NAMES = (
     "burstgpt",
     "custom",
     "hf",
+    "spec_bench",
+    "xiaomi",
     "prefix_repetition",
     "timed_trace",
-    "conversations",
-    "synthetic_conversations",
+    *CONVERSATIONS,
 )
-CONVERSATIONS = ("conversations", "synthetic_conversations")
 DEFAULT_REQUESTS = 1000
 USER_STAGGER_SECONDS = 0.1  # between two users' starts, unless told otherwise
 SECRET_WORDS = ("auth", "cookie", "key", "token", "secret", "password")
@@ -66,11 +69,16 @@ class Profile(msgspec.Struct, kw_only=True, frozen=True):
     request_id_prefix: Annotated[str, option(TARGET, "of x-request-id; default: bench- and the run's id")] = ""
     lora_modules: Annotated[list[str], option(TARGET, "model names to spread the requests over")] = []
     lora_assignment: Annotated[str, option(TARGET, "of those names", choices=("random", "round-robin"))] = "random"
+    profile: Annotated[bool, option(TARGET, "have the server profile the load: /start_profile, /stop_profile")] = False
     ready_check_timeout_sec: Annotated[NonNegative, option(TARGET, "wait that long for the server to answer")] = 0.0
 
     num_prompts: Annotated[
         Count | None,
-        option(LIMITS, "requests in all; default: 1000, or no limit with --duration", "--num-requests", "-n"),
+        option(
+            LIMITS,
+            "requests in all; default: 1000, or no limit with --duration",
+            *("--num-requests", "--max-num-requests", "-n"),
+        ),
     ] = None
     duration: Annotated[
         NonNegative,
@@ -113,9 +121,7 @@ class Profile(msgspec.Struct, kw_only=True, frozen=True):
     self_timed: Annotated[
         bool | None, option(LOAD, "send at the data set's own times; default for timed_trace alone")
     ] = None
-    time_multiplier: Annotated[
-        Positive, option(LOAD, "stretches those times: 2 is half as fast", "--timed-trace-sec-multiplier")
-    ] = 1.0
+    time_multiplier: Annotated[Positive, option(LOAD, "stretches those times: 2 is half as fast")] = 1.0
 
     users: Annotated[
         Count | None,
@@ -136,7 +142,16 @@ class Profile(msgspec.Struct, kw_only=True, frozen=True):
     conversation_sampling: Annotated[
         str, option(USERS, "which of its conversations a user goes on with", choices=("round_robin", "random"))
     ] = "round_robin"
-    max_turns: Annotated[Count | None, option(USERS, "of a conversation")] = None
+    max_turns: Annotated[Count | None, option(USERS, "of a conversation; one is a question with its answer")] = None
+    limit_max_tokens: Annotated[
+        int, option(USERS, "tokens of an answer in a conversation; 0: as the data set has them, negative: no limit")
+    ] = 0
+    limit_min_tokens: Annotated[
+        int, option(USERS, "the least of them, sent as min_tokens; 0: as the data set has them, negative: none")
+    ] = -1
+    max_retries: Annotated[
+        Natural, option(USERS, "of a failed turn; each is a request of its own, after 1, 2, 4, ... s")
+    ] = 0
     stateful: Annotated[
         bool, option(USERS, "the server keeps the conversation: send its session_id and the new turn alone")
     ] = False
@@ -150,10 +165,14 @@ class Profile(msgspec.Struct, kw_only=True, frozen=True):
     frequency_penalty: Annotated[float | None, option(SAMPLING, "default: the server's")] = None
     presence_penalty: Annotated[float | None, option(SAMPLING, "default: the server's")] = None
     repetition_penalty: Annotated[Positive | None, option(SAMPLING, "default: the server's")] = None
+    best_of: Annotated[Count | None, option(SAMPLING, "default: the server's")] = None
     use_beam_search: Annotated[bool, option(SAMPLING, "send use_beam_search")] = False
     ignore_eos: Annotated[
         bool | None, option(SAMPLING, "generate the full length; default: for synthetic prompts alone")
     ] = None
+    exact_length: Annotated[
+        bool, option(SAMPLING, "ignore_eos, and min_tokens as large as max_tokens, as api_bench_tools has it")
+    ] = False
     logprobs: Annotated[Natural | None, option(SAMPLING, "ask for so many per token")] = None
 
     dataset_name: Annotated[str, option(DATASET, "where prompts come from", "--dataset", choices=DATASET_NAMES)] = (
@@ -161,18 +180,24 @@ class Profile(msgspec.Struct, kw_only=True, frozen=True):
     )
     dataset_path: Annotated[str, option(DATASET, "file of the data set", "-i", "--input-file")] = ""
     tokenizer: Annotated[
-        str, option(DATASET, "rwkv is the World vocabulary; none estimates lengths", choices=("rwkv", "none"))
+        str, option(DATASET, "rwkv is the World vocabulary; none estimates lengths", choices=TOKENIZERS)
     ] = "rwkv"
     skip_tokenizer_init: Annotated[bool, option(DATASET, "the same as --tokenizer none")] = False
     system_prompt_path: Annotated[str, option(DATASET, "text file to put before every prompt")] = ""
     seed: Annotated[int, option(DATASET, "of everything that is drawn")] = 0
     disable_shuffle: Annotated[bool, option(DATASET, "keep the file's order")] = False
     oversample: Annotated[bool, option(DATASET, "repeat prompts when the data set has too few")] = True
+    batch_size: Annotated[
+        Count, option(DATASET, "prompts in one request, for back ends that take several", "--random-batch-size")
+    ] = 1
     input_len: Annotated[Count | None, option(DATASET, "prompt tokens, for any data set that makes its prompts")] = None
     output_len: Annotated[Count | None, option(DATASET, "tokens to generate, for any data set")] = None
     random_input_len: Annotated[Count, option(DATASET, "prompt tokens")] = 1024
     random_output_len: Annotated[Count, option(DATASET, "tokens to generate")] = 128
-    random_range_ratio: Annotated[Ratio, option(DATASET, "lengths vary by this share, both ways")] = 0.0
+    random_range_ratio: Annotated[
+        Ratio | dict[str, Ratio],
+        option(DATASET, 'lengths vary by this share, both ways; or {"input": share, "output": share}'),
+    ] = 0.0
     random_prefix_len: Annotated[Natural, option(DATASET, "tokens that all prompts begin with")] = 0
     sharegpt_output_len: Annotated[Count | None, option(DATASET, "default: as long as the data set's answers")] = None
     num_turns: Annotated[Count, option(DATASET, "turns of a ShareGPT conversation that make one prompt")] = 1
@@ -180,13 +205,29 @@ class Profile(msgspec.Struct, kw_only=True, frozen=True):
     sonnet_output_len: Annotated[Count, option(DATASET, "tokens to generate")] = 150
     sonnet_prefix_len: Annotated[Natural, option(DATASET, "tokens that all prompts begin with")] = 200
     custom_output_len: Annotated[CountOrRow, option(DATASET, "tokens to generate; -1: by row")] = 256
-    hf_output_len: Annotated[Count | None, option(DATASET, "default: 256, or as long as the row's answer")] = None
+    hf_output_len: Annotated[
+        Count | None,
+        option(
+            DATASET,
+            "of hf and spec_bench; default: 256, or as long as the row's answer",
+            *("--spec-bench-output-len", "--speed-bench-output-len"),
+        ),
+    ] = None
     hf_prompt_field: Annotated[str, option(DATASET, "column of the prompt; default: found by name")] = ""
     prefix_repetition_prefix_len: Annotated[Natural, option(DATASET, "tokens of a prefix")] = 256
     prefix_repetition_suffix_len: Annotated[Count, option(DATASET, "tokens behind it")] = 256
     prefix_repetition_num_prefixes: Annotated[Count, option(DATASET, "different prefixes")] = 10
     prefix_repetition_output_len: Annotated[Count, option(DATASET, "tokens to generate")] = 128
-    timed_trace_hash_chunk: Annotated[Count, option(DATASET, "tokens of one hash id (Mooncake: 512)")] = 16
+    timed_trace_hash_chunk: Annotated[
+        Count, option(DATASET, "tokens of one hash id (Mooncake: 512)", "--timed-trace-chunk-hash-size")
+    ] = 16
+    timed_trace_sec_multiplier: Annotated[
+        Positive, option(DATASET, "seconds of one unit of its times; 1 where they are in seconds")
+    ] = 0.001
+    timed_trace_label_timestamp: Annotated[str, option(DATASET, "field of a row's time")] = "timestamp"
+    timed_trace_label_input_length: Annotated[str, option(DATASET, "field of its prompt's tokens")] = "input_length"
+    timed_trace_label_output_length: Annotated[str, option(DATASET, "field of its answer's tokens")] = "output_length"
+    timed_trace_label_hash_ids: Annotated[str, option(DATASET, "field of its hash ids")] = "hash_ids"
     num_conversations: Annotated[Count, option(DATASET, "of synthetic_conversations")] = 100
     conversation_spec: Annotated[
         dict[str, Any], option(DATASET, "distributions of synthetic_conversations, as in a generator file")
@@ -211,19 +252,9 @@ class Profile(msgspec.Struct, kw_only=True, frozen=True):
 
 def checked_profile(values: Mapping[str, Any]) -> Profile:
     """The profile from `values` by option name; other names are left alone. Raises BadOption."""
+    checks.refuse_foreign(values)
     profile = declare.read(Profile, values)
-    _check_load(profile)
-    if profile.users is None:
-        for name in ("ramp_up_time", "max_active_conversations"):
-            if getattr(profile, name) is not None:
-                raise BadOption(f"{declare.flag(name)} needs --users")
-    if profile.dataset_name in CONVERSATIONS and profile.users is None:
-        raise BadOption(f"--dataset-name {profile.dataset_name} needs --users: a turn waits for the one before it")
-    if profile.stateful and profile.dataset_name not in CONVERSATIONS:
-        raise BadOption(f"--stateful needs --dataset-name {' or '.join(CONVERSATIONS)}")
-    parse_percentiles(profile.metric_percentiles)
-    if profile.template and profile.backend != "openai":
-        raise BadOption("--template stands in place of --backend: give one of them")
+    checks.check(profile)
     return profile
 
 
@@ -231,71 +262,6 @@ def frozen(profile: Profile) -> dict[str, Any]:
     """The profile as it is kept with its run: JSON values by option name, secrets masked."""
     values = declare.to_json(profile)
     return {**values, "header": _masked(values["header"]), "extra_body": _masked(values["extra_body"])}
-
-
-def parse_stages(stages: list[str]) -> tuple[tuple[float, float], ...]:
-    """`RATE:SECONDS` each. Raises BadOption."""
-    return tuple(_parse_stage(stage) for stage in stages)
-
-
-def parse_percentiles(text: str) -> list[float]:
-    """Raises BadOption."""
-    try:
-        percentiles = [float(part) for part in text.split(",")]
-    except ValueError:
-        raise BadOption(f"--metric-percentiles: {text!r} is not a list of numbers, such as 50,99") from None
-    if not all(0 <= share <= 100 for share in percentiles):
-        raise BadOption(f"--metric-percentiles: {text!r} is not between 0 and 100")
-    return percentiles
-
-
-def _parse_stage(stage: str) -> tuple[float, float]:
-    rate, _, seconds = stage.partition(":")
-    try:
-        parsed = float(rate), float(seconds)
-    except ValueError:
-        raise BadOption(f"--stages: {stage!r} is not of the form RATE:SECONDS") from None
-    if not (0 <= parsed[0] < inf and 0 < parsed[1] < inf):
-        raise BadOption(f"--stages: {stage!r} needs a rate of at least 0 and seconds above 0")
-    return parsed
-
-
-def _check_load(profile: Profile) -> None:
-    """One way to say when requests are sent, and a ramp that can be drawn."""
-    given = {
-        "--users": profile.users is not None,
-        "--request-rate": profile.request_rate != inf,
-        "--ramp-up-strategy": bool(profile.ramp_up_strategy),
-        "--stages": bool(profile.stages),
-        "--self-timed": bool(profile.self_timed),
-    }
-    ways = [name for name, used in given.items() if used]
-    if len(ways) > 1:
-        raise BadOption(f"{' and '.join(ways)} exclude each other: give one of them")
-    parse_stages(profile.stages)
-    if profile.sinus_amplitude and profile.request_rate == inf:
-        raise BadOption("--sinus-amplitude swings around --request-rate, which is not given")
-    if profile.sinus_amplitude > profile.request_rate:
-        raise BadOption("--sinus-amplitude is larger than --request-rate: the rate would be negative")
-    if profile.request_rate == inf and not ways and profile.num_prompts is None and profile.duration:
-        raise BadOption("--duration needs --num-prompts, a rate or --users: without them all is sent at once")
-    if profile.ramp_up_strategy:
-        _check_ramp(profile)
-    elif profile.ramp_up_start_rps is not None or profile.ramp_up_end_rps is not None:
-        raise BadOption("--ramp-up-start-rps and --ramp-up-end-rps need --ramp-up-strategy")
-
-
-def _check_ramp(profile: Profile) -> None:
-    start, end = profile.ramp_up_start_rps, profile.ramp_up_end_rps
-    if start is None or end is None:
-        raise BadOption("--ramp-up-strategy needs --ramp-up-start-rps and --ramp-up-end-rps")
-    if start > end:
-        raise BadOption("--ramp-up-start-rps is larger than --ramp-up-end-rps")
-    if start == 0 and (profile.ramp_up_strategy == "exponential" or profile.ramp_up_by == "index"):
-        raise BadOption("--ramp-up-start-rps: 0 would never send the first request of an exponential ramp or by index")
-    without_count = profile.num_prompts is None and profile.duration
-    if profile.ramp_up_by == "index" and (profile.ramp_up_seconds or without_count):
-        raise BadOption("--ramp-up-by index goes over --num-prompts requests: give those, and no --ramp-up-seconds")
 
 
 def _masked(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -210,6 +210,7 @@ def _task(profile: Profile, plan: Plan, target: Target, run_id: str, number: int
         conversation_sampling=profile.conversation_sampling,
         stateful=profile.stateful,
         think_time=profile.think_time,
+        max_retries=profile.max_retries,
         deadline=profile.duration or None,
         grace=profile.grace,
         cancel_fraction=profile.cancel_fraction,

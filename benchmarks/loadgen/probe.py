@@ -43,6 +43,20 @@ async def inspect(target: Target) -> dict[str, Any]:
     return found
 
 
+async def profiler(target: Target, what: str) -> str:
+    """Have every server `start` or `stop` its profiler. Returns what is wrong with the first that does not, or ""."""
+    async with _page_session(target) as session:
+        for url in target.urls:
+            page = f"{url}/{what}_profile"
+            try:
+                async with session.post(page, allow_redirects=False) as response:
+                    if response.status != 200:
+                        return f"--profile: {page} answered {response.status}"
+            except (aiohttp.ClientError, TimeoutError) as error:
+                return f"--profile: {page}: {error}"
+    return ""
+
+
 async def wait_until_ready(target: Target, prompt: Prompt, seconds: float) -> None:
     """Send `prompt` until it is answered. Raises NotReady after `seconds`, and ValueError if it cannot be sent."""
     request = make_request(target, find_backend(target.backend, target.template), prompt, 0)

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import msgspec
 
-from benchmarks.loadgen import datasets, environment, metrics, probe
+from benchmarks.loadgen import audio, datasets, environment, metrics, probe
 from benchmarks.loadgen.crew import Crew
 from benchmarks.loadgen.declare import BadOption
 from benchmarks.loadgen.exchange import Prompt
@@ -74,10 +74,13 @@ def run(
         watch.crew = crew
         watch.enter("warming up" if plan.warmups else "preparing")
         crew.get_ready()
+        if profile.profile and (problem := asyncio.run(probe.profiler(target, "start"))):
+            raise BadOption(problem)
         started_at = datetime.now(UTC)
         watch.epoch = crew.start()
         watch.enter("running")
         reports = crew.finish()
+    profiled = asyncio.run(probe.profiler(target, "stop")) if profile.profile else None
     records = sorted((record for part in reports for record in part.records), key=lambda record: record.index)
     window = assign_phases(records, profile, plan.ramp_seconds)
     summary = metrics.summarise(records, slos=profile.goodput or None, window=window)
@@ -94,6 +97,7 @@ def run(
             "dataset": datasets.describe(profile, plan.items),
             "ended_by": watch.ended_by,
             "over_saturated_since": watch.saturation.since,
+            **({} if profiled is None else {"profiler": profiled or "stopped"}),
         },
         server={
             "model": target.options.model,
@@ -102,7 +106,7 @@ def run(
         },
         health=_judge(profile, plan, records, reports, crew.lost, watch.ended_by),
         rate_changes=plan.rate_changes,
-        summary=summary,
+        summary=summary | audio.figures(sum(part.audio_seconds for part in reports), summary["duration_s"]),
         records=records,
     )
 

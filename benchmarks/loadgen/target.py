@@ -21,6 +21,7 @@ SAMPLING = (
     "frequency_penalty",
     "presence_penalty",
     "repetition_penalty",
+    "best_of",
 )
 
 
@@ -70,7 +71,8 @@ def make_target(profile: Profile, *, run_id: str, synthetic: bool) -> Target:
         options=RequestOptions(
             model=profile.served_model_name or profile.model,
             stream=profile.stream,
-            ignore_eos=synthetic if profile.ignore_eos is None else profile.ignore_eos,
+            ignore_eos=_ignores_eos(profile, synthetic),
+            exact_length=profile.exact_length,
             logprobs=profile.logprobs,
             sampling=sampling,
             extra_body=profile.extra_body,
@@ -114,6 +116,12 @@ def make_request(target: Target, backend: Backend, prompt: Prompt, index: int) -
         body["conversation_id"] = headers["X-Session-ID"] = prompt.session
     data, headers["Content-Type"] = backend.encode(body)
     return Request(target.urls[index % len(target.urls)] + target.endpoint, headers, data)
+
+
+def _ignores_eos(profile: Profile, synthetic: bool) -> bool:
+    if profile.ignore_eos is None:
+        return synthetic or profile.exact_length
+    return profile.ignore_eos
 
 
 def _lora(target: Target, index: int) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 from benchmarks.loadgen.exchange import Prompt
 from benchmarks.loadgen.records import RequestRecord, TokenSource
@@ -40,8 +41,17 @@ def _count_prompt(prompt: Prompt, count: CountTokens | None) -> tuple[int, Token
     if prompt.prompt_tokens is not None:
         return prompt.prompt_tokens, TokenSource.TOKENIZER
     if prompt.messages is not None:
-        return _count_text("\n".join(str(message.get("content") or "") for message in prompt.messages), count)
-    return _count_text((prompt.text or "") + (prompt.suffix or ""), count)
+        return _count_text("\n".join(_text_of(message) for message in prompt.messages), count)
+    texts = ((one.text or "") + (one.suffix or "") for one in prompt.batch or (prompt,))
+    return _count_text("".join(texts), count)
+
+
+def _text_of(message: dict[str, Any]) -> str:
+    """Of its parts the text alone: nobody here knows how many tokens an image or a sound is."""
+    content = message.get("content") or ""
+    if not isinstance(content, list):
+        return str(content)
+    return "\n".join(str(part.get("text") or "") for part in content)
 
 
 def _count_text(text: str, count: CountTokens | None) -> tuple[int, TokenSource]:

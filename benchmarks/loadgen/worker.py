@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
-from benchmarks.loadgen import messages
+from benchmarks.loadgen import audio, messages
 from benchmarks.loadgen.health import sample_loop_lag
 from benchmarks.loadgen.loops import run_load, warm_up
 from benchmarks.loadgen.messages import Over, Pipe, Read, Ready, Report, Start, Stop, Task
@@ -123,8 +123,9 @@ class _Worker:
             )
             if sent.record.index >= 0:
                 send_lags.append(sent.exchange.sent - sent.ready)
-        records = [sent.record for sent in self._sender.ended]
-        return Report(records, send_lags, loop_lags, cpu_percent)
+        ended = self._sender.ended
+        answered = (sent.prompt for sent in ended if sent.record.index >= 0 and sent.record.succeeded)
+        return Report([sent.record for sent in ended], send_lags, loop_lags, cpu_percent, audio.seconds(answered))
 
 
 def _move(warmups: list[Sent], seconds: float) -> None:

@@ -1,18 +1,28 @@
 """Every wire protocol: what it is sent, and what is read out of an answer as its servers write it."""
 
 import base64
+import csv
 import json
+import wave
 from email import message_from_bytes
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO, StringIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from threading import Thread
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
+from benchmarks.loadgen import audio, exports, runner
 from benchmarks.loadgen.backends import BACKENDS
 from benchmarks.loadgen.backends.template import load_template
+from benchmarks.loadgen.declare import BadOption
 from benchmarks.loadgen.exchange import Backend, Exchange, Prompt, RequestOptions
+from benchmarks.loadgen.exports.vllm_json import to_vllm
+from benchmarks.loadgen.options import checked_profile
 from benchmarks.loadgen.reading import read_exchange
-from benchmarks.loadgen.records import Chunk, ErrorClass, RequestRecord, TokenSource
+from benchmarks.loadgen.records import Chunk, ClientHealth, ErrorClass, RequestRecord, RunResult, TokenSource
+from tests.loadgen.mock_server import running_mock_server
 
 TEXT = Prompt(text="Once", output_tokens=4)
 AUDIO = Prompt(
@@ -153,10 +163,22 @@ ANSWERS: dict[str, Answer] = {
     "vllm-chat": PLAIN_CHAT,
     "deepspeed-mii": Answer(WHOLE_COMPLETION, " upon a time", [], (3, USAGE), (4, USAGE), "length"),
     "openai-audio": PLAIN_CHAT._replace(prompt=AUDIO),
-    "openai-embeddings": EMBEDDING,
-    "vllm-pooling": EMBEDDING,
+    **dict.fromkeys(
+        (
+            *("openai-embeddings", "openai-embeddings-chat", "openai-embeddings-clip", "openai-embeddings-vlm2vec"),
+            *("infinity-embeddings", "infinity-embeddings-clip", "vllm-pooling"),
+        ),
+        EMBEDDING,
+    ),
     "vllm-rerank": RANKING,
     **dict.fromkeys(("rwkv", "rwkv-batch", "rwkv-v2", "rwkv-v3", "rwkv-big-batch", "rwkv-fim", "rwkv-state"), NATIVE),
+    "rwkv-translate": Answer(
+        [json.dumps({"translations": [{"detected_source_lang": "de", "text": text} for text in ("one ", "two")]})],
+        "one two",
+        [],
+        (1, ESTIMATE),
+        (2, ESTIMATE),
+    ),
     "tgi": Answer(
         [
             *sse(generated(" upon", special=False)),
@@ -473,6 +495,153 @@ def test_a_body(name: str, prompt: Prompt, expected: dict[str, Any]) -> None:
     assert body == {**expected, "stream": True, "temperature": 0.5, "seed": 7}
     data, content_type = BACKENDS[name].encode(body)
     assert (json.loads(data), content_type) == (body, "application/json")
+
+
+BATCH = Prompt(batch=[Prompt(text="Once", suffix="end"), Prompt(text="Twice")], output_tokens=4)
+BATCHED = [
+    ("openai", {"prompt": ["Once", "Twice"]}),
+    ("openai-embeddings", {"input": ["Once", "Twice"]}),
+    ("rwkv-batch", {"contents": ["Once", "Twice"]}),
+    ("rwkv-fim", {"prefix": ["Once", "Twice"], "suffix": ["end", ""]}),
+    ("rwkv-translate", {"text_list": ["Once", "Twice"], "source_lang": "auto", "target_lang": "fr"}),
+]
+
+
+@pytest.mark.parametrize(("name", "fields"), BATCHED, ids=[name for name, _ in BATCHED])
+def test_several_prompts_in_one_request(name: str, fields: dict[str, Any]) -> None:
+    options = RequestOptions(extra_body={"target_lang": "fr"})
+    body = BACKENDS[name].body(BATCH, options)
+    assert {field: body[field] for field in fields} == fields
+    assert body.get("max_tokens") == (None if name in ("openai-embeddings", "rwkv-translate") else 4)
+
+
+@pytest.mark.parametrize("name", ["openai-chat", "tgi", "vllm-rerank"])
+def test_a_back_end_of_single_prompts_refuses_a_batch(name: str) -> None:
+    with pytest.raises(ValueError, match=f"the back end {name} sends one text, not a batch"):
+        BACKENDS[name].body(BATCH, RequestOptions())
+
+
+def test_the_streams_of_a_batch_have_times_of_their_own() -> None:
+    frames = sse(delta("a", index=0), delta("b", index=1), delta("c", index=1), delta("d", index=0, finish="stop"))
+    record = read(BACKENDS["rwkv-batch"], [*frames, *sse("[DONE]")], prompt=BATCH)
+    rows = csv.DictReader(StringIO(exports.export(run_of(record), "streams").decode()))
+    times = [(row["index"], row["choice"], row["ttft_ms"], row["e2el_ms"], row["chunks"]) for row in rows]
+    assert times == [("0", "0", "1000.0", "4000.0", "2"), ("0", "1", "2000.0", "3000.0", "2")]
+    assert (record.prompt_tokens, record.prompt_tokens_source) == (3, ESTIMATE)  # all of the batch
+
+
+def run_of(record: RequestRecord) -> RunResult:
+    return RunResult(
+        run_id="r",
+        kind="serve",
+        started_at="2026-11-20T10:30:05+00:00",
+        duration=1.0,
+        cancelled=False,
+        profile={},
+        environment={},
+        server={},
+        health=ClientHealth(verdict="ok", reasons=[]),
+        rate_changes=[],
+        summary={},
+        records=[record],
+    )
+
+
+def test_a_plain_prompt_becomes_a_message_where_embeddings_are_made_of_messages() -> None:
+    body = BACKENDS["openai-embeddings-chat"].body(TEXT, RequestOptions(model="m"))
+    assert body == {"model": "m", "messages": [{"role": "user", "content": "Once"}]}
+    assert BACKENDS["infinity-embeddings"].default_endpoint == "/embeddings"
+
+
+@pytest.mark.parametrize("name", ["openai", "openai-chat", "rwkv-batch"])
+def test_an_exact_length_is_asked_for_from_both_sides(name: str) -> None:
+    assert BACKENDS[name].body(TEXT, RequestOptions(ignore_eos=True, exact_length=True))["min_tokens"] == 4
+    least = Prompt(text="Once", output_tokens=4, min_output_tokens=2)
+    assert BACKENDS[name].body(least, RequestOptions())["min_tokens"] == 2
+    assert "min_tokens" not in BACKENDS[name].body(TEXT, RequestOptions(ignore_eos=True))
+
+
+class Transcriber(BaseHTTPRequestHandler):
+    """Answers every upload with one word, and remembers where it came to."""
+
+    paths: ClassVar[list[str]] = []
+
+    def do_POST(self) -> None:
+        self.paths.append(self.path)
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        answer = b'{"text": "word", "usage": {"prompt_tokens": 9, "completion_tokens": 1}}'
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+def wav(seconds: float) -> str:
+    data = BytesIO()
+    with wave.open(data, "wb") as sound:
+        sound.setnchannels(1)
+        sound.setsampwidth(2)
+        sound.setframerate(8000)
+        sound.writeframes(bytes(2 * round(8000 * seconds)))
+    return base64.b64encode(data.getvalue()).decode()
+
+
+def spoken(data: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": data}}]}]}
+
+
+def test_audio_is_measured_against_its_own_length(tmp_path: Path) -> None:
+    path = tmp_path / "audio.jsonl"
+    path.write_text("".join(json.dumps(spoken(wav(seconds))) + "\n" for seconds in (1.5, 2.5)))
+    with ThreadingHTTPServer(("127.0.0.1", 0), Transcriber) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        values = {"backend": "openai-audio", "port": server.server_port, "model": "m", "stream": False}
+        data = {
+            "dataset_name": "custom",
+            "dataset_path": str(path),
+            "num_prompts": 2,
+            "tokenizer": "none",
+            "workers": 2,
+        }
+        result = runner.run(checked_profile(values | data), kind="serve")
+        server.shutdown()
+    assert result.summary["requests"]["completed"] == 2
+    fields = to_vllm(result, detailed=False)
+    assert fields["rtfx"] == pytest.approx(4.0 / fields["duration"])
+    assert fields["total_input_tokens"] == 18
+
+
+def test_the_server_profiles_the_load_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "audio.jsonl"
+    path.write_text(json.dumps(spoken(wav(0.1))))
+    values = {"backend": "openai-audio", "model": "m", "stream": False, "profile": True, "num_warmups": 1}
+    data = {"dataset_name": "custom", "dataset_path": str(path), "num_prompts": 1, "tokenizer": "none"}
+    with ThreadingHTTPServer(("127.0.0.1", 0), Transcriber) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        Transcriber.paths.clear()
+        result = runner.run(checked_profile(values | data | {"port": server.server_port}), kind="serve")
+        server.shutdown()
+    upload = "/v1/audio/transcriptions"
+    assert Transcriber.paths == [upload, "/start_profile", upload, "/stop_profile"]
+    assert result.environment["profiler"] == "stopped"
+    with running_mock_server() as url, pytest.raises(BadOption, match=f"--profile: {url}/start_profile answered 500"):
+        runner.run(checked_profile({**values, **data, "base_url": [url], "num_warmups": 0}), kind="serve")
+
+
+def test_audio_of_unknown_length_makes_no_figure() -> None:
+    assert audio.seconds([AUDIO]) != audio.seconds([AUDIO])  # nan: no WAV
+    assert audio.seconds([TEXT]) == 0.0
+    assert audio.figures(audio.seconds([AUDIO]), 2.0) == {}
+    assert audio.figures(0.0, 2.0) == {}
+
+
+def test_a_sound_is_no_text_to_count() -> None:
+    record = read(BACKENDS["openai-audio"], ['{"text": "Hi"}'], prompt=AUDIO, content_type="application/json")
+    assert record.prompt_tokens == 0
 
 
 def test_bodies_with_parameters_of_their_own() -> None:

@@ -7,14 +7,17 @@ import pytest
 
 from benchmarks.loadgen.backends import BACKENDS
 from benchmarks.loadgen.capture import Timeouts, exchange, open_session
+from benchmarks.loadgen.datasets import load_prompts
 from benchmarks.loadgen.exchange import Prompt, RequestOptions
 from benchmarks.loadgen.metrics import summarise
+from benchmarks.loadgen.options import checked_profile
 from benchmarks.loadgen.reading import read_exchange
 from benchmarks.loadgen.records import ErrorClass, RequestRecord, TokenSource
 from tests.service import Service
 
 TOKENS = 40  # more than a frame of any route holds
-OURS = ("openai", "openai-chat", "vllm", "vllm-chat", *(name for name in BACKENDS if name.startswith("rwkv")))
+STREAMING = (name for name in BACKENDS if name.startswith("rwkv") and name != "rwkv-translate")
+OURS = ("openai", "openai-chat", "vllm", "vllm-chat", *STREAMING)
 
 
 def run(service: Service, name: str, prompt: Prompt, options: RequestOptions) -> RequestRecord:
@@ -57,10 +60,19 @@ def test_our_service_counts_the_tokens_of_every_chunk(service: Service, name: st
 
 
 def test_a_batch_is_one_exchange_with_several_streams(service: Service) -> None:
-    options = RequestOptions(ignore_eos=True, extra_body={"contents": ["Once", "Twice", "Thrice"]})
-    record = run(service, "rwkv-batch", Prompt(text="", output_tokens=TOKENS), options)
-    assert {chunk.choice for chunk in record.chunks} == {0, 1, 2}
-    assert record.output_tokens == 3 * TOKENS
+    values = {"dataset_name": "random", "random_input_len": 5, "random_output_len": TOKENS, "batch_size": 3}
+    [prompt] = load_prompts(checked_profile(values), 1)
+    for name in ("rwkv-batch", "openai"):
+        record = run(service, name, prompt, RequestOptions(ignore_eos=True))
+        assert {chunk.choice for chunk in record.chunks} == {0, 1, 2}
+        assert (record.prompt_tokens, record.output_tokens) == (15, 3 * TOKENS)
+
+
+def test_texts_are_translated_in_one_exchange(service: Service) -> None:
+    prompt = Prompt(batch=[Prompt(text="Guten Tag."), Prompt(text="Gute Nacht.")])
+    record = run(service, "rwkv-translate", prompt, RequestOptions(extra_body={"source_lang": "de"}))
+    assert (record.error, record.error_text) == (ErrorClass.NONE, "")
+    assert record.text and record.chunks == []
 
 
 def test_a_request_that_our_service_refuses(service: Service) -> None:

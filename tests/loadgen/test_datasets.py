@@ -10,10 +10,11 @@ import pytest
 
 from benchmarks.loadgen import datasets
 from benchmarks.loadgen.datasets.distributions import sampler
+from benchmarks.loadgen.datasets.source import Source
 from benchmarks.loadgen.declare import BadOption
 from benchmarks.loadgen.exchange import Prompt
 from benchmarks.loadgen.options import checked_profile
-from benchmarks.loadgen.vocabulary import get_vocabulary
+from benchmarks.loadgen.vocabulary import NoVocabulary, get_vocabulary
 
 COUNT = get_vocabulary("rwkv").count
 
@@ -115,6 +116,18 @@ def test_custom_rows_bring_messages_suffixes_and_lengths(file):
     assert (second.messages, second.output_tokens) == (messages, 4)
 
 
+def test_a_batch_takes_so_many_prompts_of_the_data_set(file):
+    rows = [{"prompt": f"number {n}", "output_tokens": n + 1} for n in range(5)]
+    values = {"dataset_name": "custom", "dataset_path": file("c.jsonl", rows), "disable_shuffle": True}
+    first, second = load(2, **values, batch_size=2, custom_output_len=-1)
+    assert [texts(one.batch or []) for one in (first, second)] == [["number 0", "number 1"], ["number 2", "number 3"]]
+    assert (first.text, first.output_tokens, first.prompt_tokens) == (None, 2, 2 * COUNT("number 0"))
+    assert len(load(9, **values, batch_size=2, oversample=False)) == 2  # the fifth fills none
+    assert all(len(one.batch or []) == 2 for one in load(9, **values, batch_size=2))
+    with pytest.raises(BadOption, match="--batch-size: the data set holds 5 prompts"):
+        load(1, **values, batch_size=6, oversample=False)
+
+
 def test_a_system_prompt_goes_before_every_prompt(file):
     rows = [{"prompt": "a"}, {"messages": [{"role": "user", "content": "b"}]}]
     system = file("system.txt", "Be brief. ")
@@ -129,6 +142,57 @@ def test_sonnet_prompts_begin_alike_and_keep_their_length():
     assert all(260 < (prompt.prompt_tokens or 0) <= 300 for prompt in prompts)
     assert len({text[:300] for text in texts(prompts)}) == 1
     assert len(set(texts(prompts))) == 8
+
+
+def test_messages_in_lines_are_read_like_sharegpt(file):
+    turns = ["the first question is this", "the first answer is that", "the second question", "and the second answer"]
+    rows = [{"messages": [{"role": "any", "content": text} for text in turns]}]
+    prompts = load(1, dataset_name="xiaomi", dataset_path=file("x.jsonl", rows), num_turns=2)
+    assert texts(prompts) == ["\n".join(turns[:3])]
+    assert prompts[0].output_tokens == COUNT(turns[3])
+
+
+def test_spec_bench_asks_the_first_turn(file):
+    path = file("q.jsonl", [{"question_id": 1, "category": "math", "turns": ["first", "second"], "reference": ["x"]}])
+    assert load(1, dataset_name="spec_bench", dataset_path=path)[0].output_tokens == 256
+    prompt = load(1, dataset_name="spec_bench", dataset_path=path, hf_output_len=9)[0]
+    assert (prompt.text, prompt.output_tokens) == ("first", 9)
+
+
+def test_lengths_vary_on_either_side_alone():
+    prompts = load(20, random_input_len=50, random_output_len=8, random_range_ratio={"output": 0.5})
+    assert {prompt.prompt_tokens for prompt in prompts} == {50}
+    assert len({prompt.output_tokens for prompt in prompts}) > 2
+
+
+class CountingVocabulary(NoVocabulary):
+    """How many texts were made, and how many were counted."""
+
+    made = counted = 0
+
+    def words(self, count: int, draw: Random) -> str:
+        self.made += 1
+        return super().words(count, draw)
+
+    def count(self, text: str) -> int:
+        self.counted += 1
+        return super().count(text)
+
+
+def test_no_text_is_made_for_rows_that_are_not_sent(file):
+    burst = BURST + "".join(f"{n},GPT-4,{n + 1},5,{n + 6},x\n" for n in range(50))
+    trace = [{"timestamp": n, "input_length": 4, "output_length": 3} for n in range(50)]
+    paths = {
+        "burstgpt": file("b.csv", burst),
+        "timed_trace": file("t.jsonl", trace),
+        "custom": file("c.jsonl", [{"prompt": f"number {n}"} for n in range(50)]),
+    }
+    for name, path in paths.items():
+        vocabulary = CountingVocabulary()
+        profile = checked_profile({"dataset_name": name, "dataset_path": path})
+        prompts = datasets.DATASETS[name](Source(profile, 3, Random(1), vocabulary))
+        assert len(prompts) == 3
+        assert vocabulary.made + vocabulary.counted == 3
 
 
 BURST = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
@@ -153,6 +217,17 @@ def test_equal_hash_ids_of_a_trace_are_equal_text(file):
     assert [COUNT(text) for text in texts([early, late])] == [40, 40]
     first, second = (text.split() for text in texts([early, late]))
     assert first[:16] == second[:16] and first[16:32] != second[16:32]
+
+
+def test_a_trace_may_name_its_fields_and_the_unit_of_its_times(file):
+    rows = [{"at": 3, "in": 7, "out": 2, "blocks": [5]}, {"at": 1, "in": 6, "out": 1, "blocks": [5]}]
+    names = {"timestamp": "at", "input_length": "in", "output_length": "out", "hash_ids": "blocks"}
+    labels = {f"timed_trace_label_{name}": label for name, label in names.items()}
+    values = {"timed_trace_sec_multiplier": 1, "timed_trace_hash_chunk": 4, **labels}
+    early, late = load(2, dataset_name="timed_trace", dataset_path=file("t.jsonl", rows), **values)
+    assert [(one.timestamp, one.prompt_tokens, one.output_tokens) for one in (early, late)] == [(1, 6, 1), (3, 7, 2)]
+    first, second = (text.split() for text in texts([early, late]))
+    assert first[:4] == second[:4] and first[4:] != second[4:6]
 
 
 @pytest.mark.parametrize(
@@ -187,6 +262,23 @@ def test_conversations_of_a_file_keep_their_turns_and_the_lengths_of_answers(fil
     assert [(turn.text, turn.output_tokens) for turn in found.turns] == [("one", COUNT("a b c")), ("two", 1)]
     cut = conversations(dataset_name="conversations", dataset_path=file("c.json", rows), max_turns=1)[0]
     assert len(cut.turns) == 1
+
+
+@pytest.mark.parametrize(
+    ("most", "least", "expected"),
+    [
+        (0, -1, [(3, None), (1, None)]),
+        (2, 0, [(2, 2), (2, 1)]),
+        (-1, 5, [(None, 5), (None, 5)]),
+        (0, 2, [(3, 2), (1, 1)]),
+    ],
+)
+def test_lengths_of_answers_in_conversations_have_limits(file, most: int, least: int, expected: list[Any]):
+    messages = [("user", "one"), ("assistant", "a b c"), ("user", "two"), ("assistant", "d")]
+    rows = [{"id": "x", "messages": [{"role": role, "content": text} for role, text in messages]}]
+    values = {"dataset_name": "conversations", "dataset_path": file("c.json", rows)}
+    [found] = conversations(**values, limit_max_tokens=most, limit_min_tokens=least)
+    assert [(turn.output_tokens, turn.min_output_tokens) for turn in found.turns] == expected
 
 
 def test_a_generators_file_makes_conversations(file):

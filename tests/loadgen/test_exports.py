@@ -12,7 +12,7 @@ from openpyxl import load_workbook
 from benchmarks.loadgen import exports, metrics
 from benchmarks.loadgen.exports import ppl_csv
 from benchmarks.loadgen.exports.vllm_json import to_vllm
-from benchmarks.loadgen.records import RunResult
+from benchmarks.loadgen.records import Phase, RunResult
 from tests.loadgen.sample_runs import small_run
 
 VLLM_FIELDS = """
@@ -74,6 +74,21 @@ def test_vllm_json_means_what_vllm_means(result: RunResult) -> None:
     assert fields["errors"] == ["", "", "", '=HYPERLINK("x") <b>busy</b>']
 
 
+def test_goodput_of_vllm_is_over_the_whole_run(result: RunResult) -> None:
+    result.records[2].phase = Phase.RAMP
+
+    def goodput(**limits: float) -> float | None:
+        result.summary = metrics.summarise(result.records, slos=limits)
+        return to_vllm(result, detailed=False)["request_goodput"]
+
+    assert goodput(ttft=250.0, tpot=160.0) == pytest.approx(2 / 2.3)
+    assert result.summary["goodput"]["per_second"] == pytest.approx(1 / 2.3)  # the ramp's is not among the measured
+    assert goodput(ttft=250.0, tpot=120.0) == pytest.approx(1 / 2.3)  # by tokens - 1: 100 ms, and 150 ms by our own
+    assert goodput(ttft=350.0, tpot=160.0) == pytest.approx(3 / 2.3)  # one token has no TPOT to miss
+    result.records = []
+    assert to_vllm(result, detailed=False)["request_goodput"] is None
+
+
 def test_vllm_percentiles_are_those_that_were_asked_for(result: RunResult) -> None:
     result.profile["metric_percentiles"] = "50,99.9"
     fields = to_vllm(result, detailed=False)
@@ -101,6 +116,34 @@ def test_speculative_decoding_is_what_the_servers_counters_grew_by(result: RunRe
     assert fields["spec_decode_acceptance_length"] == pytest.approx(2.5)
     assert (fields["spec_decode_num_drafts"], fields["spec_decode_draft_tokens"]) == (100, 200)
     assert fields["spec_decode_per_position_acceptance_rates"] == pytest.approx([0.9, 0.6])
+
+
+def test_the_twin_for_pytorch_has_a_record_for_each_figure(result: RunResult) -> None:
+    records = json.loads(exports.export(result, "pytorch"))
+    assert [record["metric"]["name"] for record in records][:4] == [
+        *("median_ttft_ms", "mean_ttft_ms", "std_ttft_ms", "p99_ttft_ms")
+    ]
+    assert len(records) == 12
+    fields = to_vllm(result, detailed=False)
+    for record in records:
+        assert record["metric"]["benchmark_values"] == [pytest.approx(fields[record["metric"]["name"]])]
+        assert record["model"] == {"name": "team/rwkv7-test"}
+        assert record["metric"]["extra_info"]["completed"] == 3
+        assert not record["metric"]["extra_info"].keys() & {"mean_ttft_ms", "itls"}
+    assert records[0]["benchmark"]["extra_info"]["args"]["seed"] == 7
+
+
+def test_turns_of_conversations_as_vllms_script_writes_them(result: RunResult) -> None:
+    for turn, record in enumerate(result.records[1:4]):
+        record.session, record.user, record.turn = "s", 2, turn
+    rows = json.loads(exports.export(result, "multiturn"))
+    assert [row["input_num_turns"] for row in rows] == [1, 3, 5]
+    assert [row["latency_ms"] for row in rows] == pytest.approx([400, 500, 300])
+    # The second turn's first chunk held two tokens: one of them was decoded within its 200 ms.
+    assert [row["ttft_ms"] for row in rows] == pytest.approx([100, 200 - 150, 300])
+    assert [row["approx_cached_percent"] for row in rows] == pytest.approx([0, 100 * 13 / 20, 100 * 24 / 30])
+    assert rows[1] | {"output_num_chunks": 2, "output_num_tokens": 4, "client_id": 2} == rows[1]
+    assert rows[2]["tpot_ms"] is None
 
 
 def test_vllm_file_name(result: RunResult) -> None:

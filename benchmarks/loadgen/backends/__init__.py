@@ -7,13 +7,14 @@ from benchmarks.loadgen.backends.generate_stream import GenerateStream
 from benchmarks.loadgen.backends.llamacpp import LlamaCpp
 from benchmarks.loadgen.backends.openai import Chat, Completions, DeepSpeedMII, Embeddings, Rerank
 from benchmarks.loadgen.backends.openai_audio import Audio
-from benchmarks.loadgen.backends.rwkv import NativeBackend, fill_in, messages_or_contents, state_turn
+from benchmarks.loadgen.backends.rwkv import NativeBackend, Translation, fill_in, messages_or_contents, state_turn
 from benchmarks.loadgen.backends.sglang import SGLang
 from benchmarks.loadgen.backends.tensorrt_llm import TensorRTLLM
 from benchmarks.loadgen.exchange import Backend
 
 COMPLETIONS = "/v1/completions"
 CHATS = "/v1/chat/completions"
+EMBEDDINGS = "/v1/embeddings"
 TGI = {"do_sample": True, "temperature": 0.01, "top_p": 0.99}
 LIGHTLLM = {"do_sample": False}
 
@@ -29,7 +30,12 @@ _ALL: tuple[Backend, ...] = (
     Completions(name="truss", default_endpoint="/v1/models/model:predict"),
     DeepSpeedMII(name="deepspeed-mii", default_endpoint=COMPLETIONS, streams=False),
     Audio(name="openai-audio", default_endpoint="/v1/audio/transcriptions", fixed={"language": "en"}),
-    Embeddings(name="openai-embeddings", default_endpoint="/v1/embeddings"),
+    Embeddings(name="openai-embeddings", default_endpoint=EMBEDDINGS),
+    Embeddings(name="openai-embeddings-chat", default_endpoint=EMBEDDINGS, as_messages=True),
+    Embeddings(name="openai-embeddings-clip", default_endpoint=EMBEDDINGS, as_messages=True),
+    Embeddings(name="openai-embeddings-vlm2vec", default_endpoint=EMBEDDINGS, as_messages=True),
+    Embeddings(name="infinity-embeddings", default_endpoint="/embeddings"),
+    Embeddings(name="infinity-embeddings-clip", default_endpoint="/embeddings"),
     Embeddings(name="vllm-pooling", default_endpoint="/pooling"),
     Rerank(name="vllm-rerank", default_endpoint="/v1/rerank"),
     NativeBackend(name="rwkv", default_endpoint=CHATS),
@@ -39,6 +45,7 @@ _ALL: tuple[Backend, ...] = (
     NativeBackend(name="rwkv-big-batch", default_endpoint="/big_batch/completions"),
     NativeBackend(name="rwkv-fim", default_endpoint="/FIM/v1/batch-FIM", prompt_fields=fill_in),
     NativeBackend(name="rwkv-state", default_endpoint="/state/chat/completions", prompt_fields=state_turn),
+    Translation(name="rwkv-translate", default_endpoint="/translate/v1/batch-translate"),
     GenerateStream(
         name="tgi",
         default_endpoint="/generate_stream",

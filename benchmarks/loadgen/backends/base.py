@@ -66,9 +66,19 @@ class HttpBackend:
 def text_of(prompt: Prompt, backend: str) -> str:
     """Raises ValueError for a prompt that is no text."""
     if prompt.text is None:
-        kind = "messages" if prompt.messages is not None else "token ids"
-        raise ValueError(f"prompt: the back end {backend} sends text, not {kind}")
+        raise ValueError(f"prompt: the back end {backend} sends one text, not {_kind(prompt)}")
     return prompt.text
+
+
+def texts_of(prompt: Prompt, backend: str) -> list[str]:
+    """Of all prompts of a batch. Raises ValueError for one that is no text."""
+    return [text_of(one, backend) for one in ([prompt] if prompt.batch is None else prompt.batch)]
+
+
+def _kind(prompt: Prompt) -> str:
+    if prompt.batch is not None:
+        return "a batch"
+    return "messages" if prompt.messages is not None else "token ids"
 
 
 def merge(*parts: Mapping[str, Any]) -> dict[str, Any]:

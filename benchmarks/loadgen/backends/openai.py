@@ -22,6 +22,7 @@ class OpenAIBackend(HttpBackend):
         """What bodies of all kinds share."""
         body = merge(
             {"model": options.model or None, self.length_field: prompt.output_tokens},
+            {"min_tokens": prompt.output_tokens if options.exact_length else prompt.min_output_tokens},
             {"ignore_eos": options.ignore_eos or None, "stream": options.stream and self.streams},
             self.fixed,
             options.sampling,
@@ -42,7 +43,7 @@ class Completions(OpenAIBackend):
         if prompt.messages is not None:
             raise ValueError(f"prompt: the back end {self.name} sends text or token ids, not messages")
         own = {
-            "prompt": prompt.text if prompt.token_ids is None else prompt.token_ids,
+            "prompt": text_or_ids(prompt),
             "suffix": prompt.suffix,
             "logprobs": options.logprobs,
         }
@@ -73,12 +74,20 @@ class DeepSpeedMII(Completions):
             reply.content(text, choice=index)
 
 
+@dataclass(kw_only=True)
 class Embeddings(HttpBackend):
     """Nothing is generated: the answer is whole, and its latency is the figure."""
 
+    as_messages: bool = False  # a plain prompt too
+
     def body(self, prompt: Prompt, options: RequestOptions) -> dict[str, Any]:
-        content = prompt.text if prompt.token_ids is None else prompt.token_ids
-        own = {"messages": prompt.messages} if prompt.messages is not None else {"input": content}
+        own: dict[str, Any]
+        if prompt.messages is not None:
+            own = {"messages": prompt.messages}
+        elif self.as_messages:
+            own = {"messages": [{"role": "user", "content": text_of(prompt, self.name)}]}
+        else:
+            own = {"input": text_or_ids(prompt)}
         return merge({"model": options.model or None}, own, options.extra_body)
 
     def read(self, data: dict[str, Any], reply: Reply) -> None:
@@ -100,6 +109,13 @@ class Rerank(HttpBackend):
     def read(self, data: dict[str, Any], reply: Reply) -> None:
         reply.has_result = bool(data.get("results"))
         read_usage(data.get("usage"), reply)
+
+
+def text_or_ids(prompt: Prompt) -> str | list[Any] | None:
+    """Of one prompt, or a list of them."""
+    if prompt.batch is not None:
+        return [text_or_ids(one) for one in prompt.batch]
+    return prompt.text if prompt.token_ids is None else prompt.token_ids
 
 
 def read_choice(choice: dict[str, Any], reply: Reply) -> None:

@@ -4,6 +4,7 @@ import base64
 import secrets
 from typing import Any
 
+from benchmarks.loadgen import audio
 from benchmarks.loadgen.backends.base import merge
 from benchmarks.loadgen.backends.openai import OpenAIBackend
 from benchmarks.loadgen.backends.reply import Reply
@@ -13,14 +14,13 @@ from benchmarks.loadgen.exchange import Prompt, RequestOptions
 class Audio(OpenAIBackend):
     def body(self, prompt: Prompt, options: RequestOptions) -> dict[str, Any]:
         """`file` is (name, bytes), the other fields are those of the form."""
-        parts = [part for message in prompt.messages or () for part in _parts(message)]
-        audio = next((part["input_audio"] for part in parts if part.get("type") == "input_audio"), None)
-        if audio is None:
+        part = next(audio.parts_of(prompt), None)
+        if part is None:
             raise ValueError(f"prompt: the back end {self.name} needs a message with a part of type input_audio")
         body = self.common(prompt, options)
         if body.pop("stream_options", None):
             body |= {"stream_include_usage": True, "stream_continuous_usage_stats": True}
-        upload = (f"audio.{audio.get('format', 'wav')}", base64.b64decode(audio["data"]))
+        upload = (f"audio.{part.get('format', 'wav')}", base64.b64decode(part["data"]))
         return merge(body, {"file": upload}, options.extra_body)
 
     def read(self, data: dict[str, Any], reply: Reply) -> None:
@@ -37,11 +37,6 @@ class Audio(OpenAIBackend):
         boundary = secrets.token_hex(16)
         fields = [_form_field(boundary, name, value) for name, value in body.items()]
         return b"".join(fields) + f"--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}"
-
-
-def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
-    content = message.get("content")
-    return content if isinstance(content, list) else []
 
 
 def _form_field(boundary: str, name: str, value: Any) -> bytes:

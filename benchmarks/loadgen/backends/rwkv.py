@@ -4,13 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.loadgen.backends.base import merge, text_of
+from benchmarks.loadgen.backends.base import HttpBackend, merge, texts_of
 from benchmarks.loadgen.backends.openai import OpenAIBackend
+from benchmarks.loadgen.backends.reply import Reply
 from benchmarks.loadgen.exchange import Prompt, RequestOptions
 
 
 def contents(prompt: Prompt, backend: str) -> dict[str, Any]:
-    return {"contents": [text_of(prompt, backend)]}
+    return {"contents": texts_of(prompt, backend)}
 
 
 def messages_or_contents(prompt: Prompt, backend: str) -> dict[str, Any]:
@@ -18,7 +19,8 @@ def messages_or_contents(prompt: Prompt, backend: str) -> dict[str, Any]:
 
 
 def fill_in(prompt: Prompt, backend: str) -> dict[str, Any]:
-    return {"prefix": [text_of(prompt, backend)], "suffix": [prompt.suffix or ""]}
+    suffixes = [one.suffix or "" for one in ([prompt] if prompt.batch is None else prompt.batch)]
+    return {"prefix": texts_of(prompt, backend), "suffix": suffixes}
 
 
 def state_turn(prompt: Prompt, backend: str) -> dict[str, Any]:
@@ -28,7 +30,7 @@ def state_turn(prompt: Prompt, backend: str) -> dict[str, Any]:
 
 @dataclass(kw_only=True)
 class NativeBackend(OpenAIBackend):
-    """`extra_body` may hold a longer list of prompts (`contents`): each is then a stream of its own in the record."""
+    """Of a batch each prompt is a stream of its own in the record (`Chunk.choice`)."""
 
     prompt_fields: Callable[[Prompt, str], Mapping[str, Any]] = field(default=contents)
 
@@ -37,3 +39,18 @@ class NativeBackend(OpenAIBackend):
         if options.ignore_eos:
             body["stop_tokens"] = []  # the routes have stops of their own, which would end an answer early
         return merge(body, self.prompt_fields(prompt, self.name), options.extra_body)
+
+
+class Translation(HttpBackend):
+    """A list of texts, translated in one answer: no stream, no usage and no length to ask for.
+
+    Its languages are the extra body's, and English without one.
+    """
+
+    def body(self, prompt: Prompt, options: RequestOptions) -> dict[str, Any]:
+        languages = {"source_lang": "auto", "target_lang": "en"}
+        return merge(languages, {"text_list": texts_of(prompt, self.name)}, options.extra_body)
+
+    def read(self, data: dict[str, Any], reply: Reply) -> None:
+        for index, translation in enumerate(data["translations"]):
+            reply.content(translation["text"], choice=index)

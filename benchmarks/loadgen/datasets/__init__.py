@@ -20,7 +20,7 @@ from benchmarks.loadgen.datasets import (
     synthetic,
     timed_trace,
 )
-from benchmarks.loadgen.datasets.conversations import Conversation
+from benchmarks.loadgen.datasets.conversations import Conversation, Turn
 from benchmarks.loadgen.datasets.source import Source
 from benchmarks.loadgen.declare import BadOption
 from benchmarks.loadgen.exchange import Prompt
@@ -35,6 +35,8 @@ DATASETS = {
     "burstgpt": burstgpt.load,
     "custom": custom.load,
     "hf": local_files.load,
+    "spec_bench": local_files.load,
+    "xiaomi": sharegpt.load,
     "timed_trace": timed_trace.load,
 }
 CONVERSATIONS = {
@@ -46,7 +48,20 @@ SYNTHETIC = frozenset(("random", "prefix_repetition", "burstgpt", "timed_trace",
 
 
 def load_prompts(profile: Profile, count: int) -> list[Prompt]:
-    """`count` prompts, or fewer where the data set is smaller and must not be repeated. Raises BadOption."""
+    """`count` prompts, or fewer where the data set is smaller and must not be repeated. Raises BadOption.
+
+    With --batch-size each is a batch of so many of the data set's own; one that cannot be filled is left out.
+    """
+    size = profile.batch_size
+    prompts = _load_single_prompts(profile, count * size)
+    if size == 1:
+        return prompts
+    if len(prompts) < size:
+        raise BadOption(f"--batch-size: the data set holds {len(prompts)} prompts, and must not be repeated")
+    return [_batch(prompts[start : start + size]) for start in range(0, len(prompts) - size + 1, size)]
+
+
+def _load_single_prompts(profile: Profile, count: int) -> list[Prompt]:
     source = _source(profile, count)
     prompts = DATASETS[profile.dataset_name](source)
     if not prompts:
@@ -64,14 +79,16 @@ def load_plain_prompts(profile: Profile, count: int) -> list[Prompt]:
 
 
 def load_conversations(profile: Profile) -> list[Conversation]:
-    """All conversations of the data set, cut to --max-turns. Raises BadOption."""
+    """All conversations of the data set, cut to --max-turns and with the lengths asked for. Raises BadOption."""
     found = CONVERSATIONS[profile.dataset_name](_source(profile, profile.num_conversations))
     if not found:
         raise BadOption(f"--dataset-path: {profile.dataset_path} holds no conversation that begins with a user's turn")
     system = _system_prompt(profile)
     return [
         msgspec.structs.replace(
-            conversation, turns=conversation.turns[: profile.max_turns], system=system or conversation.system
+            conversation,
+            turns=[_limited(profile, turn) for turn in conversation.turns[: profile.max_turns]],
+            system=system or conversation.system,
         )
         for conversation in found
     ]
@@ -89,6 +106,30 @@ def describe(profile: Profile, items: list[Prompt] | list[Conversation]) -> dict
 
 def tokenizer_name(profile: Profile) -> str:
     return NoVocabulary.name if profile.skip_tokenizer_init else profile.tokenizer
+
+
+def _limited(profile: Profile, turn: Turn) -> Turn:
+    most = _limit(profile.limit_max_tokens, turn.output_tokens)
+    least = _limit(profile.limit_min_tokens, turn.output_tokens)
+    if most is not None and least is not None:
+        least = min(least, most)
+    return msgspec.structs.replace(turn, output_tokens=most, min_output_tokens=least)
+
+
+def _limit(given: int, of_data_set: int | None) -> int | None:
+    return of_data_set if given == 0 else given if given > 0 else None
+
+
+def _batch(prompts: list[Prompt]) -> Prompt:
+    """As long as the longest of them, and due with the first."""
+    lengths = [prompt.output_tokens for prompt in prompts if prompt.output_tokens is not None]
+    counts = [prompt.prompt_tokens for prompt in prompts if prompt.prompt_tokens is not None]
+    return Prompt(
+        batch=prompts,
+        output_tokens=max(lengths, default=None),
+        prompt_tokens=sum(counts) if len(counts) == len(prompts) else None,
+        timestamp=prompts[0].timestamp,
+    )
 
 
 def _source(profile: Profile, count: int) -> Source:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from benchmarks.loadgen.datasets.source import Source, read_rows
 from benchmarks.loadgen.declare import BadOption
 from benchmarks.loadgen.exchange import Prompt
@@ -10,24 +12,33 @@ MODEL = "GPT-4"  # the other rows are of a model that answers much shorter
 COLUMNS = ("Timestamp", "Model", "Request tokens", "Response tokens")
 
 
+class _Row(msgspec.Struct, frozen=True):
+    timestamp: float
+    asked: int
+    answered: int
+
+
 def load(source: Source) -> list[Prompt]:
-    rows = read_rows(source.path)
-    if missing := [column for column in COLUMNS if rows and column not in rows[0]]:
+    """The rows are chosen first: words are made for those alone, of more than a million in the whole file."""
+    table = read_rows(source.path)
+    if missing := [column for column in COLUMNS if table and column not in table[0]]:
         raise BadOption(f"--dataset-path: {source.path} has no column {missing[0]!r}")
-    prompts = [prompt for row in rows if (prompt := _prompt(source, row)) is not None]
+    rows = [row for line in table if (row := _row(source, line)) is not None]
     if source.profile.self_timed:
-        return sorted(prompts, key=lambda prompt: prompt.timestamp or 0.0)[: source.count]
-    return source.filled(source.shuffled(prompts))
+        return [_prompt(source, row) for row in sorted(rows, key=lambda row: row.timestamp)[: source.count]]
+    return source.filled([_prompt(source, row) for row in source.shuffled(rows)[: source.count]])
 
 
-def _prompt(source: Source, row: dict[str, Any]) -> Prompt | None:
+def _row(source: Source, line: dict[str, Any]) -> _Row | None:
     try:
-        timestamp, asked, answered = float(row[COLUMNS[0]]), int(row[COLUMNS[2]]), int(row[COLUMNS[3]])
+        row = _Row(float(line[COLUMNS[0]]), int(line[COLUMNS[2]]), int(line[COLUMNS[3]]))
     except ValueError as error:
         raise BadOption(f"--dataset-path: {source.path}: {error}") from None
-    if row[COLUMNS[1]] != MODEL or asked < 1 or answered < 1:
-        return None
-    tokens = source.profile.input_len or asked
+    return row if line[COLUMNS[1]] == MODEL and row.asked > 0 and row.answered > 0 else None
+
+
+def _prompt(source: Source, row: _Row) -> Prompt:
+    tokens = source.profile.input_len or row.asked
     text = source.vocabulary.words(tokens, source.draw)
-    output = source.profile.output_len or answered
-    return Prompt(text=text, output_tokens=output, prompt_tokens=tokens, timestamp=timestamp)
+    output = source.profile.output_len or row.answered
+    return Prompt(text=text, output_tokens=output, prompt_tokens=tokens, timestamp=row.timestamp)

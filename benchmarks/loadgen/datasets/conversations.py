@@ -1,5 +1,6 @@
 """Conversations of several turns: from a JSON list of {id, messages}, or made of random words by a generator's file."""
 
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -17,6 +18,7 @@ class Turn(msgspec.Struct, frozen=True):
 
     text: str
     output_tokens: int | None = None
+    min_output_tokens: int | None = None
 
 
 class Conversation(msgspec.Struct, frozen=True):
@@ -34,6 +36,21 @@ def load(source: Source) -> list[Conversation]:
         raise BadOption(f"--dataset-path: {source.path} is neither a list of conversations nor a {GENERATOR} file")
     found = [_conversation(source, number, row) for number, row in enumerate(rows)]
     return source.shuffled([conversation for conversation in found if conversation.turns])
+
+
+def answers(path: Path) -> dict[str, list[str]]:
+    """The assistant's messages of each conversation of a file, by its id. Raises BadOption for a file without."""
+    rows = read_json(path)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise BadOption(f"--dataset-path: {path} is no list of conversations, whose answers could be verified")
+    return {
+        str(row.get("id", number)): [
+            str(message.get("content") or "")
+            for message in row.get("messages") or []
+            if message.get("role") == "assistant"
+        ]
+        for number, row in enumerate(rows)
+    }
 
 
 def synthesise(source: Source) -> list[Conversation]:

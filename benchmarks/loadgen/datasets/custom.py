@@ -11,10 +11,11 @@ from benchmarks.loadgen.exchange import Prompt
 
 def load(source: Source) -> list[Prompt]:
     rows = read_rows(source.path)
-    prompts = [_prompt(source, number, row) for number, row in enumerate(rows, 1)]
+    numbered = list(enumerate(rows, 1))
     if source.profile.self_timed:
+        prompts = [_prompt(source, number, row) for number, row in numbered]
         return sorted(prompts, key=lambda prompt: prompt.timestamp or 0.0)[: source.count]
-    return source.filled(source.shuffled(prompts))
+    return source.filled([_prompt(source, number, row) for number, row in source.shuffled(numbered)[: source.count]])
 
 
 def _prompt(source: Source, number: int, row: dict[str, Any]) -> Prompt:

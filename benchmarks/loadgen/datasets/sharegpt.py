@@ -1,4 +1,7 @@
-"""ShareGPT: a JSON list of {conversations: [{from, value}, ...]}; the answers tell how much to generate."""
+"""ShareGPT: a JSON list of {conversations: [{from, value}, ...]}; the answers tell how much to generate.
+
+JSON lines of {messages: [{role, content}, ...]}, which api_bench_tools calls xiaomi, are read alike.
+"""
 
 from typing import Any
 
@@ -24,7 +27,10 @@ def load(source: Source) -> list[Prompt]:
 
 def messages_of(row: dict[str, Any]) -> list[str]:
     """The texts of a conversation, whatever its keys are called."""
-    return [str(turn.get("value", turn.get("content", ""))) for turn in row.get("conversations") or []]
+    return [
+        str(turn.get("value", turn.get("content", "")))
+        for turn in row.get("conversations") or row.get("messages") or []
+    ]
 
 
 def _prompt(source: Source, messages: list[str]) -> Prompt | None:

@@ -13,8 +13,8 @@ def random(source: Source) -> list[Prompt]:
     prefix = source.vocabulary.words(prefix_tokens, source.draw)
     prompts = []
     for _ in range(source.count):
-        tokens = _length(source, profile.input_len or profile.random_input_len)
-        output = _length(source, profile.output_len or profile.random_output_len)
+        tokens = _length(source, profile.input_len or profile.random_input_len, "input")
+        output = _length(source, profile.output_len or profile.random_output_len, "output")
         text = prefix + source.vocabulary.words(tokens, source.draw)
         prompts.append(Prompt(text=text, output_tokens=output, prompt_tokens=prefix_tokens + tokens))
     return prompts
@@ -37,6 +37,8 @@ def prefix_repetition(source: Source) -> list[Prompt]:
     )
 
 
-def _length(source: Source, tokens: int) -> int:
+def _length(source: Source, tokens: int, side: str) -> int:
     ratio = source.profile.random_range_ratio
+    if isinstance(ratio, dict):
+        ratio = ratio.get(side, 0.0)
     return source.draw.randint(max(1, floor(tokens * (1 - ratio))), ceil(tokens * (1 + ratio)))

@@ -24,8 +24,11 @@ class Format:
 
 FORMATS = {
     "vllm": Format("vllm_json", "json", "application/json"),
+    "pytorch": Format("pytorch_json", "pytorch.json", "application/json"),
+    "multiturn": Format("multiturn_json", "json", "application/json"),
     "ppl": Format("ppl_csv", "csv", "text/csv; charset=utf-8"),
     "csv": Format("records_csv", "csv", "text/csv; charset=utf-8"),
+    "streams": Format("streams_csv", "csv", "text/csv; charset=utf-8"),
     "xlsx": Format("xlsx", "xlsx", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
     "html": Format("html", "html", "text/html; charset=utf-8"),
     "jsonl": Format("jsonl", "jsonl", "application/x-ndjson"),

@@ -10,12 +10,12 @@ Standard deviations are those of the population. A result that has no records, a
 its summary says.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, median, pstdev
 
 from benchmarks.loadgen.distribution import percentile
 from benchmarks.loadgen.records import Phase, RequestRecord, RunResult
-from benchmarks.loadgen.request_metrics import chunk_gaps, e2el, ttft
+from benchmarks.loadgen.request_metrics import TIMES, chunk_gaps, e2el, ttft
 
 METRICS = ("ttft", "tpot", "itl", "e2el")
 
@@ -45,6 +45,17 @@ def statistics(result: RunResult, percentiles: Sequence[float]) -> dict[str, dic
     known = {**known, "itl": known.get("icl") or known.get("itl")}  # their ITL is the gap between chunks
     names = _names(percentiles)
     return {metric: {name: (known.get(metric) or {}).get(name) for name in names} for metric in METRICS}
+
+
+def good_requests(result: RunResult, slos: Mapping[str, float]) -> int:
+    """How many succeeded and keep every limit, in ms. An answer without a second token keeps any limit of its TPOT."""
+    ended_well = (record for record in counted(result) if record.succeeded)
+    return sum(all(_keeps(record, name, limit) for name, limit in slos.items()) for record in ended_well)
+
+
+def _keeps(record: RequestRecord, name: str, limit: float) -> bool:
+    value = _tpot(record) if name == "tpot" else TIMES[name](record)
+    return name == "tpot" if value is None else value * 1000 <= limit
 
 
 def _tpot(record: RequestRecord) -> float | None:

@@ -49,7 +49,7 @@ def to_vllm(result: RunResult, detailed: bool) -> dict[str, Any]:
         "total_input_tokens": tokens.get("input"),
         "total_output_tokens": tokens.get("output"),
         "request_throughput": _full(summary, "request_throughput"),
-        "request_goodput": (summary.get("goodput") or {}).get("per_second"),
+        "request_goodput": _goodput(result),
         "output_throughput": _full(summary, "output_throughput"),
         "total_token_throughput": _full(summary, "total_token_throughput"),
         "max_output_tokens_per_s": summary.get("peak_output_throughput"),
@@ -90,6 +90,19 @@ def stamp(result: RunResult) -> str:
 def _full(summary: dict[str, Any], name: str) -> float | None:
     """vLLM's duration goes from the first send to the last arrival."""
     return (summary.get(name) or {}).get("full")
+
+
+def _goodput(result: RunResult) -> float | None:
+    """Good requests per second of the whole run; ours is of the measured window. None where no limits are known to
+    count again by, unless the run is imported and brings the figure itself.
+    """
+    goodput, duration = result.summary.get("goodput") or {}, result.summary.get("duration_s")
+    slos = goodput.get("slos")
+    if not slos:
+        return goodput.get("per_second")
+    if not result.records or not duration:
+        return None
+    return latencies.good_requests(result, slos) / duration
 
 
 def _numbers(percentiles: str | Sequence[float]) -> list[float]:

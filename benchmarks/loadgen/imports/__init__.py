@@ -63,7 +63,7 @@ def _objects(path: Path) -> list[Mapping[str, Any]]:
         values = [_line(path, number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
     if not all(isinstance(value, Mapping) for value in values):
         raise BadFile(f"{path}: is not an object")
-    return values
+    return native.joined(values)
 
 
 def _rows(path: Path, text: str) -> list[Mapping[str, Any]]:

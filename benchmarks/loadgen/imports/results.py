@@ -41,6 +41,7 @@ class Known(msgspec.Struct, kw_only=True, frozen=True):
     concurrency_max: float | None = None
     goodput_per_second: float | None = None
     goodput_fraction: float | None = None
+    rtfx: float | None = None
     input_length: Statistics = {}
     output_length: Statistics = {}
     latency_ms: dict[str, Statistics] = {}
@@ -60,14 +61,14 @@ def imported(
     records: Sequence[RequestRecord] = (),
     cancelled: bool = False,
 ) -> RunResult:
-    """The run. With records its summary is made from them, else from what is known.
+    """The run. With records its summary is made from them, else from what is known; what no record tells is known.
 
     Its id follows from the content, so that the same run imported twice is seen to be the same. Where the file says
     no time, the run is given the file's own.
     """
     digest = hashlib.sha256(msgspec.json.encode(source.values, order="sorted")).hexdigest()
     moment = started or datetime.fromtimestamp(Path(source.file).stat().st_mtime, UTC)
-    summary = metrics.summarise(records) if records else summary_of(known)
+    summary = metrics.summarise(records) | _beside_records(known) if records else summary_of(known)
     return RunResult(
         run_id=f"{KIND}-{format_name}-{digest[:12]}",
         kind=KIND,
@@ -90,7 +91,6 @@ def imported(
 def summary_of(known: Known) -> dict[str, Any]:
     """A summary with all of the keys that `metrics.summarise` gives."""
     ended = None if known.completed is None or known.failed is None else known.completed + known.failed
-    goodput = known.goodput_per_second is not None or known.goodput_fraction is not None
     per_second = known.throughputs
     return {
         "duration_s": known.duration,
@@ -113,14 +113,7 @@ def summary_of(known: Known) -> dict[str, Any]:
         "peak_output_throughput": known.peak_output_throughput,
         "concurrency": {"mean": known.concurrency_mean, "max": known.concurrency_max},
         "achieved_send_ratio": None,
-        "goodput": {
-            "slos": {},
-            "good": None,
-            "fraction": known.goodput_fraction,
-            "per_second": known.goodput_per_second,
-        }
-        if goodput
-        else None,
+        "goodput": None,
         "tokens": {"input": known.input_tokens, "output": known.output_tokens, "reasoning": None, "cached": None},
         "input_token_sources": {},
         "output_token_sources": {},
@@ -130,7 +123,23 @@ def summary_of(known: Known) -> dict[str, Any]:
         "latency_ms": known.latency_ms,
         "speed": known.speed,
         "stalls": None,
+        **_beside_records(known),
     }
+
+
+def _beside_records(known: Known) -> dict[str, Any]:
+    """The figures that do not follow from records: what a good request was, and how long audio lasted."""
+    found: dict[str, Any] = {}
+    if known.goodput_per_second is not None or known.goodput_fraction is not None:
+        found["goodput"] = {
+            "slos": {},
+            "good": None,
+            "fraction": known.goodput_fraction,
+            "per_second": known.goodput_per_second,
+        }
+    if known.rtfx is not None:
+        found["rtfx"] = known.rtfx
+    return found
 
 
 def latencies(source: Fields, names: Mapping[str, str], suffix: str) -> dict[str, Statistics]:

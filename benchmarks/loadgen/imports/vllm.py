@@ -55,6 +55,7 @@ def read(source: Fields) -> list[RunResult]:
         peak_output_throughput=source.number("max_output_tokens_per_s"),
         concurrency_max=source.number("max_concurrent_requests"),
         goodput_per_second=source.number("request_goodput"),
+        rtfx=source.number("rtfx") or None,  # 0 in a run without audio
         latency_ms=figures if completed != 0 else {},  # vLLM writes 0 where nothing completed
     )
     result = imported(
