@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from benchmarks.charts.data import Band, Mark, Series
-from benchmarks.charts.scale import Kind, number, scale
+from benchmarks.charts.scale import Kind, are_whole, number, scale
 from benchmarks.charts.style import dash_pattern, series_colour
 from benchmarks.charts.svg import (
     BOTTOM,
@@ -47,8 +47,8 @@ def line(
     start, end = HEIGHT - BOTTOM, TOP
     frame = Frame(
         title=title,
-        x=scale(x_scale, xs, start=LEFT, end=right),
-        y=scale(y_scale, first_axis, start=start, end=end, from_zero=True),
+        x=scale(x_scale, xs, start=LEFT, end=right, whole=are_whole(xs)),
+        y=scale(y_scale, first_axis, start=start, end=end, from_zero=True, whole=are_whole(first_axis)),
         x_label=x_label,
         y_label=y_label,
         y2=scale("linear", _ys(second), start=start, end=end, from_zero=True) if second else None,
