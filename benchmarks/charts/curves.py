@@ -18,13 +18,14 @@ from benchmarks.charts.svg import (
     Frame,
     element,
     flow,
+    near,
     text,
     text_over,
     tooltip,
 )
 
 CAP = 4.0  # px to each side of an error bar's end
-ROOM = 2.0  # error bars may stretch an axis to so many times its highest point; beyond that they are cut off
+ROOM = 1.25  # error bars may stretch an axis to so many times its highest point; beyond that they are cut off
 FRONTIER, BEATEN = "frontier: no load has more of both", "another load has more of both"
 
 Interval = tuple[float, float]
@@ -134,12 +135,12 @@ def frontier(points: Sequence[CurvePoint]) -> list[int]:
 
 
 def _axes(points: Sequence[CurvePoint], marks: Sequence[Mark], x_scale: Kind, y_scale: Kind) -> tuple[Scale, Scale]:
-    xs, ys = [point.x for point in points], [*(point.y for point in points), *(mark.value for mark in marks)]
+    xs, ys = [point.x for point in points], [point.y for point in points]
     widest = [end for point in points for end in point.x_interval or ()]
     tallest = [end for point in points for end in point.y_interval or ()]
     return (
         scale(x_scale, [*xs, *_within(widest, xs)], start=LEFT, end=WIDTH - RIGHT, from_zero=True),
-        scale(y_scale, [*ys, *_within(tallest, ys)], start=HEIGHT - BOTTOM, end=TOP, from_zero=True),
+        scale(y_scale, [*ys, *near(marks, ys), *_within(tallest, ys)], start=HEIGHT - BOTTOM, end=TOP, from_zero=True),
     )
 
 
@@ -166,7 +167,7 @@ def _error_bars(frame: Frame, points: Sequence[CurvePoint], colour: str) -> list
             cap = f"m0 {-CAP}v{2 * CAP}" if axis is frame.x else f"m{-CAP} 0h{2 * CAP}"
             caps = "".join(f"M{place}{cap}" for place, (_, inside) in zip(along, ends, strict=True) if inside)
             words = tooltip(f"{point.label}: {number(interval[0])} to {number(interval[1])}, 95 % interval")
-            style: dict[str, str | float] = {"stroke": colour, "stroke_width": 1.5, "fill": "none"}
+            style: dict[str, str | float] = {"stroke": colour, "stroke_width": 1.2, "opacity": 0.6, "fill": "none"}
             bars.append(element("path", words, class_="error-bar", d=f"M{along[0]}L{along[1]}{caps}", **style))
     return bars
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from benchmarks.charts.data import Mark
 from benchmarks.charts.scale import Kind, nice_step, number, scale
 from benchmarks.charts.style import SURFACE, dash_pattern, series_colour
-from benchmarks.charts.svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Frame, element, tooltip
+from benchmarks.charts.svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Frame, element, near, tooltip
 
 MOST_STEPS = 400  # of one distribution: more than there are pixels to tell them apart
 
@@ -33,7 +33,7 @@ def histogram(
         borders = [max(borders[0] - room, min(0.0, borders[0])), borders[1] + room]
     frame = Frame(
         title=title,
-        x=scale("linear", [*borders, *(mark.value for mark in marks)], start=LEFT, end=WIDTH - RIGHT, whole=whole),
+        x=scale("linear", [*borders, *near(marks, values)], start=LEFT, end=WIDTH - RIGHT, whole=whole),
         y=scale("linear", [0.0, *(float(count) for *_, count in counted)], start=HEIGHT - BOTTOM, end=TOP, whole=True),
         x_label=x_label,
         y_label=y_label,
@@ -71,7 +71,7 @@ def cdf(
     everything = [value for values in groups.values() for value in values]
     frame = Frame(
         title=title,
-        x=scale(x_scale, [*everything, *(mark.value for mark in marks)], start=LEFT, end=WIDTH - RIGHT),
+        x=scale(x_scale, [*everything, *near(marks, everything)], start=LEFT, end=WIDTH - RIGHT),
         y=scale("linear", [0.0, 100.0], start=HEIGHT - BOTTOM, end=TOP),
         x_label=x_label,
         y_label=y_label,
@@ -92,7 +92,7 @@ def cdf(
                 stroke_dasharray=dash_pattern(index),
             )
         )
-    frame.vertical_marks(marks)
+    frame.vertical_marks(marks, below=True)
     return frame.render()
 
 

@@ -16,6 +16,7 @@ from benchmarks.charts.svg import (
     Frame,
     document,
     element,
+    near,
     tooltip,
 )
 
@@ -42,7 +43,8 @@ def line(
     """
     second = [one for one in series if one.second_axis]
     right = WIDTH - (RIGHT_WITH_AXIS if second else RIGHT)
-    first_axis = [*_ys([one for one in series if not one.second_axis]), *(mark.value for mark in marks)]
+    first_axis = _ys([one for one in series if not one.second_axis])
+    first_axis += near(marks, first_axis)
     xs = [x for one in series for x, _ in one.points]
     start, end = HEIGHT - BOTTOM, TOP
     frame = Frame(

@@ -8,12 +8,14 @@ from benchmarks.charts.data import Band, Mark
 from benchmarks.charts.scale import Scale
 from benchmarks.charts.style import BAND, GRID, MARK, SURFACE, series_colour
 
-WIDTH, HEIGHT = 720, 330
-LEFT, RIGHT, TOP, BOTTOM = 68, 24, 62, 48
-RIGHT_WITH_AXIS = 68
-LETTER = 6.6  # px: about the width of a letter at 12 px, for placing the legend
-LEGEND_ROW = 18
-LINE = 14  # px from one line of a tick's label to the next
+# Narrow and with large letters: two stand side by side on a page, which makes them smaller.
+WIDTH, HEIGHT, FONT = 600, 310, 13
+LEFT, RIGHT, TOP, BOTTOM = 72, 22, 64, 50
+RIGHT_WITH_AXIS = 72
+LETTER = 7.6  # px: about the width of a letter, for placing the legend
+LEGEND_ROW = 19
+MARKS_UP_TO = 2.0  # times the greatest value
+LINE = 15  # px from one line of a tick's label to the next
 
 
 def element(name: str, content: str = "", /, **attributes: str | float) -> str:
@@ -59,7 +61,7 @@ def document(
         aria_label=title,
         viewBox=f"0 {-above:g} {width:g} {height + above:g}",
         font_family="system-ui, sans-serif",
-        font_size=12,
+        font_size=FONT,
     )
 
 
@@ -106,26 +108,38 @@ class Frame:
             if right - left > LETTER * len(band.label):
                 self.body.append(text(band.label, left + 2, self.y.end - 5, font_size=11))
 
-    def vertical_marks(self, marks: Sequence[Mark]) -> None:
-        """Labels go down in steps of a line, so that neighbours stay legible."""
+    def vertical_marks(self, marks: Sequence[Mark], *, below: bool = False) -> None:
+        """Labels are a line apart, so that neighbours stay legible; `below` is for curves that end at the top. An arrow
+        points to what is far beyond.
+        """
         for number, mark in enumerate(sorted(marks, key=lambda one: one.value)):
+            row = self.y.end + 13 + LINE * (number % 4)
+            row = self.y.start - 8 - LINE * (number % 4) if below else row
+            if mark.value > self.x.high:
+                self.body.append(text_over(f"{mark.label} \N{RIGHTWARDS ARROW}", self.x.end, row, "end"))
             if not self.x.low <= mark.value <= self.x.high:
                 continue
-            x, row = self.x.place(mark.value), self.y.end + 13 + 14 * (number % 4)
+            x = self.x.place(mark.value)
             ends = x + LETTER * len(mark.label) > self.x.end
             self.body.append(_mark_line(mark, x1=x, x2=x, y1=self.y.end, y2=self.y.start))
             self.body.append(text_over(mark.label, x - 4 if ends else x + 4, row, "end" if ends else "start"))
 
     def horizontal_marks(self, marks: Sequence[Mark]) -> None:
-        """A label that another one is near to stands behind it, so that both stay legible."""
+        """A label that another one is near to stands behind it, so that both stay legible. An arrow points to what is
+        far beyond.
+        """
         ends: list[tuple[float, float]] = []  # of the labels so far: height, right end
         for mark in marks:
-            if self.y.low <= mark.value <= self.y.high:
-                y = self.y.place(mark.value)
-                x = max((end + 14 for height, end in ends if abs(height - y) < 14), default=self.x.start + 6)
-                ends.append((y, x + LETTER * len(mark.label)))
+            if mark.value < self.y.low:
+                continue
+            beyond = mark.value > self.y.high
+            words = f"{mark.label} \N{UPWARDS ARROW}" if beyond else mark.label
+            y = self.y.end + 18 if beyond else self.y.place(mark.value)
+            x = max((end + 14 for height, end in ends if abs(height - y) < LINE), default=self.x.start + 6)
+            ends.append((y, x + LETTER * len(words)))
+            if not beyond:
                 self.body.append(_mark_line(mark, x1=self.x.start, x2=self.x.end, y1=y, y2=y))
-                self.body.append(text_over(mark.label, x, y - 5, "start"))
+            self.body.append(text_over(words, x, y - 5, "start"))
 
     def render(self) -> str:
         legend, above = self._legend()
@@ -179,6 +193,12 @@ def flow(names: Sequence[str], *, swatch: float, start: float) -> tuple[list[tup
         places.append((x, row))
         x += wide + 22
     return places, row + 1
+
+
+def near(marks: Sequence[Mark], values: Sequence[float]) -> list[float]:
+    """The marks that an axis makes room for. What is far beyond all values would press them into a corner."""
+    highest = MARKS_UP_TO * max(values, default=float("inf"))
+    return [mark.value for mark in marks if mark.value <= highest]
 
 
 def _mark_line(mark: Mark, **places: float) -> str:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from benchmarks.charts import Band, Lane, Stretch, lanes, table
@@ -14,21 +15,32 @@ MOST_LANES = 300
 MOST_GAPS = 20  # of one request: its longest
 LONG_GAP_MS = 100.0  # between two chunks: text that comes more slowly stutters
 LATE, WAIT, DECODE, LONG_GAP, STALL = range(5)
+SHORT = 0.04  # of the run's length
 LEAST_LATE_SECONDS = 0.001  # a send that is later than this by its schedule is drawn as late
 
 
-def figure(records: Sequence[RequestRecord], summary: Mapping[str, Any], *, of: int | None = None) -> str:
-    """The timeline with its table; "" where nothing was sent. `of` is how many requests `records` were chosen from."""
+def figures(records: Sequence[RequestRecord], summary: Mapping[str, Any], *, of: int | None = None) -> list[str]:
+    """The timeline with its table; where requests are short beside the run, also each from its own begin.
+
+    Empty where nothing was sent. `of` is how many requests `records` were chosen from.
+    """
     stall_ms = (summary.get("stalls") or {}).get("threshold_ms") or STALL_MS
     sent = sorted((one for one in records if one.sent is not None), key=_begin)
     if not sent:
-        return ""
+        return []
     shown = [lane(one, stall_ms) for one in evenly(sent, MOST_LANES)]
     total = max(of or 0, len(records))
-    title = "Timeline of the requests"
-    if len(shown) < total:
-        title += f": {len(shown):,} of {total:,}, evenly chosen"
-    names = {"title": title, "x_label": "seconds since the run's start"}
+    sample = f": {len(shown):,} of {total:,}, evenly chosen" if len(shown) < total else ""
+    window = summary.get("window")
+    bands = [Band(window[0], window[1], "measured")] if window else []
+    drawn = [_figure(shown, stall_ms, f"Timeline of the requests{sample}", "seconds since the run's start", bands)]
+    if _are_short(shown):
+        own = [_from_zero(one) for one in shown]
+        drawn.append(_figure(own, stall_ms, f"Each from its own begin{sample}", "seconds since the request's begin"))
+    return drawn
+
+
+def _figure(shown: Sequence[Lane], stall_ms: float, title: str, x_label: str, bands: Sequence[Band] = ()) -> str:
     kinds = (
         "waiting to be sent",
         "waiting for the first token",
@@ -36,12 +48,24 @@ def figure(records: Sequence[RequestRecord], summary: Mapping[str, Any], *, of: 
         f"gap over {min(LONG_GAP_MS, stall_ms):g} ms",
         f"stall over {stall_ms:g} ms",
     )
-    window = summary.get("window")
-    bands = [Band(window[0], window[1], "measured")] if window else []
-    words = f"{title}, a line for each in the order of their begin: {', '.join(kinds)}"
-    drawn = lanes(shown, kinds, y_label="request", bands=bands, description=words, **names)
+    words = f"{title}. A line for each in the order of their begin: {', '.join(kinds)}"
+    names = {"title": title, "x_label": x_label, "y_label": "request", "description": words}
+    drawn = lanes(shown, kinds, bands=bands, **names)
     twin = table.lanes(shown, kinds, title=title, x_label="request")
     return table.figure(drawn, twin, label=title, summary=f"{title}: data")
+
+
+def _are_short(shown: Sequence[Lane]) -> bool:
+    """Whether half of the lanes are so short beside the whole that nothing is seen in them."""
+    ends = [(lane.stretches[0].start, max(one.end for one in lane.stretches)) for lane in shown]
+    whole = max(end for _, end in ends) - min(start for start, _ in ends)
+    return median(end - start for start, end in ends) < SHORT * whole
+
+
+def _from_zero(lane: Lane) -> Lane:
+    begin = lane.stretches[0].start
+    moved = [Stretch(one.kind, one.start - begin, one.end - begin) for one in lane.stretches]
+    return Lane(lane.name, moved, lane.note, lane.failed)
 
 
 def evenly(ordered: Sequence[RequestRecord], most: int) -> list[RequestRecord]:

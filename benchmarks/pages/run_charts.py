@@ -29,9 +29,9 @@ def tokens(result: RunResult) -> list[SafeString]:
     return [mark_safe(one) for one in token_charts.lengths(result.records)]  # noqa: S308  (charts escape)
 
 
-def timeline(result: RunResult, *, of: int) -> SafeString:
+def timeline(result: RunResult, *, of: int) -> list[SafeString]:
     """A lane for each request. `of` is how many the run has, of which the result may have only some."""
-    return mark_safe(lanes.figure(result.records, result.summary, of=of))  # noqa: S308  (charts escape)
+    return [mark_safe(one) for one in lanes.figures(result.records, result.summary, of=of)]  # noqa: S308  (charts escape)
 
 
 def over_time(buckets: Sequence[Mapping[str, Any]], window: Sequence[float] | None) -> list[SafeString]:

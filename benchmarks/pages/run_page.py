@@ -66,7 +66,7 @@ def _facts(run: Run) -> list[tuple[str, Any]]:
         ("Load", load_of(run)),
         ("Started by", run.get_origin_display()),
         ("Started", run.started and f"{run.started:%Y-%m-%d %H:%M:%S} UTC"),
-        ("Took", seconds(run.seconds)),
+        ("Took", "" if run.is_open else seconds(run.seconds)),  # the live part counts on
         ("Host", run.host),
         ("Revision", run.environment.get("revision", "")),
     ]

@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString, mark_safe
 from benchmarks import charts
 from benchmarks.charts import Curve, CurvePoint, Mark, table
 from benchmarks.loadgen import chance, figures, sweep
-from benchmarks.models import Run
+from benchmarks.models import Run, Status
 from benchmarks.pages.words import link_to, number, share
 from benchmarks.summaries import title
 
@@ -126,14 +126,20 @@ def _loads(points: Sequence[Point], option: str, knee: Point | None) -> dict[str
     rows = []
     for point in points:
         names = ("request_throughput", THROUGHPUT, *CURVES)
-        links = mark_safe(", ".join(f"{link_to(run)} ({run.status})" for run in point.runs))  # noqa: S308
+        links = mark_safe(", ".join(map(_link, point.runs)))  # noqa: S308  (links escape)
         value = f"{point.value:g} (knee)" if point is knee else f"{point.value:g}"
         cells = [_with_interval(point, name) for name in names]
         rows.append([value, *cells, share(point.mean("goodput")), links])
     return {"headers": [*headers, "Goodput", "Runs"], "rows": rows}
 
 
+def _link(run: Run) -> str:
+    return link_to(run) if run.status == Status.DONE else f"{link_to(run)} ({run.status})"
+
+
 def _with_interval(point: Point, name: str) -> str:
     """The mean of the repeats, with half the width of its 95% interval."""
     mean, interval = point.mean(name), chance.interval_of_mean(point.figures(name))
-    return number(mean, 2) + (f" ± {number((interval[1] - interval[0]) / 2, 2)}" if interval else "")
+    return number(mean, 2) + (
+        f"\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{number((interval[1] - interval[0]) / 2, 2)}" if interval else ""
+    )

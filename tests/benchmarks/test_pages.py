@@ -86,7 +86,8 @@ def test_the_timeline_shows_some_of_many_requests_and_says_so(admin_client):
     assert few.count('class="lane"') == 31
     many = shown(admin_client, measured_run(make_scenario("many"), requests=400, failures=0)).text
     assert "Timeline of the requests: 300 of 401, evenly chosen" in many
-    assert many.count('class="lane"') == 300
+    assert "Each from its own begin: 300 of 401, evenly chosen" in many
+    assert many.count('class="lane"') == 2 * 300
 
 
 def test_the_lengths_of_prompts_and_answers_are_drawn(admin_client):
@@ -126,8 +127,8 @@ def test_repeats_have_intervals_of_students_t(admin_client):
     answer = sweep_page(admin_client, make_sweep(points))
     reach = 4.303 * 10 / 3**0.5  # t of two degrees of freedom, a deviation of 10, three repeats
     rows = {row[0].removesuffix(" (knee)"): row for row in answer.context["loads"]["rows"]}
-    assert rows["1"][5] == f"100.00 ± {reach:.2f}"
-    assert rows["2"][5] == "200.00 ± 0.00"
+    assert rows["1"][5] == f"100.00\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{reach:.2f}"
+    assert rows["2"][5] == "200.00\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}0.00"
     assert f"{100 - reach:.2f} to {100 + reach:.1f}" in answer.text  # the table of the chart
     assert 'class="error-bar"' in answer.text
     assert "intervals by Student" in answer.text

@@ -159,8 +159,8 @@ def test_a_long_legend_takes_several_rows() -> None:
     names = [f"run-0123456789abcdef{place}" for place in range(6)]
     root = parse(charts.cdf({name: [1.0, 2.0] for name in names}, title="t", x_label="ms"))
     places = [(float(one.attrib["x"]), float(one.attrib["y"])) for one in root.iter(f"{SVG}text") if one.text in names]
-    assert len({y for _, y in places}) == 2
-    assert max(x for x, _ in places) + 6 * len(names[0]) < 720
+    assert len({y for _, y in places}) == 3  # of two each
+    assert max(x for x, _ in places) + 6 * len(names[0]) < 600
     top = -float(root.attrib["viewBox"].split()[1])
     assert top > 0 and min(y for _, y in places) > 20 - top  # below the title
 
@@ -170,6 +170,18 @@ def test_labels_of_neighbouring_marks_do_not_cover_each_other() -> None:
     root = parse(charts.line([Series("a", [(0, 10), (10, 30)])], marks=marks, **AXES))
     first, second = (one for one in root.iter(f"{SVG}text") if one.text in ("baseline", "gate"))
     assert float(second.attrib["x"]) > float(first.attrib["x"]) + 6 * len("baseline")
+
+
+def test_a_mark_far_beyond_all_values_is_named_and_does_not_stretch_the_axis() -> None:
+    far = [Mark(2000, "SLO")]
+    across_axis = parse(charts.cdf({"a": [10.0, 40.0]}, title="t", x_label="ms", marks=far))
+    assert "SLO →" in {one.text for one in across_axis.iter(f"{SVG}text")}
+    assert "SLO" not in tooltips(across_axis, "line")
+    assert "40" in ticks(across_axis, horizontal=True)
+    up_axis = parse(charts.line([Series("a", [(0, 10), (1, 40)])], marks=[*far, Mark(50, "near")], **AXES))
+    assert "SLO ↑" in {one.text for one in up_axis.iter(f"{SVG}text")}
+    assert "near" in tooltips(up_axis, "line")
+    assert "2,000" not in ticks(up_axis, horizontal=False)
 
 
 def test_long_names_of_bars_are_broken_into_lines() -> None:

@@ -9,7 +9,7 @@ from benchmarks import charts
 from benchmarks.charts import Lane, Stretch, table
 from benchmarks.loadgen import exports, timeline
 from benchmarks.loadgen.records import Chunk, ErrorClass, RequestRecord
-from tests.loadgen.pictures import AXES, SVG, Cells, across, parse
+from tests.loadgen.pictures import AXES, SVG, Cells, across, parse, ticks
 from tests.loadgen.sample_runs import noisy_run, small_run
 
 
@@ -93,19 +93,19 @@ def test_the_longest_gaps_of_a_request_are_shown_and_no_more() -> None:
 
 def test_the_timeline_of_many_requests_is_sampled_evenly_and_says_so() -> None:
     result = noisy_run(1, requests=900)
-    picture, rows = figure(timeline.figure(result.records, result.summary))
+    picture, rows = figure(timeline.figures(result.records, result.summary)[0])
     assert len(list(picture.iter(f"{SVG}g"))) == len(rows) - 1 == timeline.MOST_LANES
     numbers = [int(row[0]) for row in rows[1:]]
     assert (numbers[0], numbers[-1]) == (0, 899)
     assert {after - before for before, after in pairwise(numbers)} <= {2, 3, 4}
     assert "300 of 900, evenly chosen" in picture.attrib["aria-label"]
-    few, _ = figure(timeline.figure(result.records[:9], result.summary, of=900))
+    few, _ = figure(timeline.figures(result.records[:9], result.summary, of=900)[0])
     assert "9 of 900" in few.attrib["aria-label"]
 
 
 def test_the_timeline_names_thresholds_and_the_measured_window() -> None:
     result = small_run()
-    picture, rows = figure(timeline.figure(result.records, {**result.summary, "stalls": {"threshold_ms": 250.0}}))
+    picture, rows = figure(timeline.figures(result.records, {**result.summary, "stalls": {"threshold_ms": 250.0}})[0])
     words = {one.text for one in picture.iter(f"{SVG}text")}
     assert {"gap over 100 ms", "stall over 250 ms", "failed", "measured"} <= words
     assert rows[0][2:] == [
@@ -116,8 +116,18 @@ def test_the_timeline_names_thresholds_and_the_measured_window() -> None:
     assert rows[5][-1] == "http_5xx"
 
 
+def test_short_requests_of_a_long_run_are_also_drawn_from_their_own_begin() -> None:
+    assert len(timeline.figures(small_run().records, {})) == 1
+    result = noisy_run(1, requests=200)
+    _, own = timeline.figures(result.records, result.summary)
+    picture, rows = figure(own)
+    assert {row[1] for row in rows[1:]} == {"0"}
+    longest = max(one.done - one.sent for one in result.records if one.done is not None and one.sent is not None)
+    assert max(float(label) for label in ticks(picture, horizontal=True) if label[0].isdigit()) <= longest
+
+
 def test_nothing_sent_is_no_timeline() -> None:
-    assert timeline.figure([RequestRecord(index=0)], {}) == ""
+    assert timeline.figures([RequestRecord(index=0)], {}) == []
 
 
 def test_the_report_has_the_timeline() -> None:

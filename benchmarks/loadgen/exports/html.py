@@ -130,7 +130,7 @@ def _over_time(result: RunResult) -> Iterator[str]:
         strip = charts.heat_strip(failed, title="Failed requests", x_label="s", unit="requests", labels=names)
         twin = table.heat_strip(failed, title="Failed requests", x_label="s", labels=names)
         yield table.figure(strip, twin, label="Failed requests")
-    yield timeline.figure(result.records, result.summary)
+    yield from timeline.figures(result.records, result.summary)
 
 
 def _line(
