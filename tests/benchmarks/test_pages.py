@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from benchmarks.loadgen import metrics
+from benchmarks.loadgen import metrics, sweep
 from benchmarks.loadgen.records import Phase
 from benchmarks.models import Run
 from benchmarks.storage import store_result
@@ -106,6 +106,21 @@ def test_a_run_that_never_sent_anything_has_no_empty_charts(admin_client):
     assert "<figure" not in text
 
 
+def test_only_a_run_that_is_over_has_its_status_in_the_facts(admin_client):
+    waiting = queue(make_scenario())[0]
+    assert 'id="run-status"' not in shown(admin_client, waiting).text  # the live part says it, and goes with the time
+    assert 'id="run-status">done<' in shown(admin_client, finish(waiting)).text
+
+
+def test_a_warning_of_a_comparison_names_its_run_once(admin_client):
+    runs = [measured_run(make_scenario(name)) for name in ("before", "after")]
+    limited = runs[1]
+    limited.client_health = {"verdict": "client-limited", "reasons": ["the event loop was late"]}
+    limited.save()
+    text = admin_client.get(reverse("admin:benchmarks_run_compare"), {"run": [run.pk for run in runs]}).text
+    assert f"<strong>{limited.key}</strong>: the client limited the load" in text
+
+
 # -- a sweep
 
 
@@ -117,6 +132,22 @@ def test_the_knee_is_of_the_figures_that_are_drawn(admin_client):
     assert "is at request_rate 4." in text
     assert text.count(">4 (knee)</text>") == 3  # at one load in every curve
     assert "Throughputs are of the measured window." in text
+
+
+def test_points_of_the_terminal_are_of_the_same_window():
+    result = make_result()
+    for name in ("output_throughput", "request_throughput"):
+        result.summary[name] = {"measured": 20.0, "full": 10.0}
+    point = sweep.point(4.0, result)
+    assert (point.output_throughput, point.request_throughput) == (20.0, 20.0)
+
+
+def test_a_load_is_good_when_its_worst_repeat_is(admin_client):
+    scenario = make_scenario(sweep_option="request_rate", sweep_values=[1, 2], repeats=2, slos={"ttft": 300})
+    for run in queue(scenario):
+        slow = (run.sweep_value, run.repeat) == (2, 2)
+        finish(run, failures=0, ttft=2.0 if slow else 0.1, slos=scenario.slos)
+    assert "Up to request_rate 1, 99% of the requests" in sweep_page(admin_client, run.series).text
 
 
 def test_repeats_have_intervals_of_students_t(admin_client):

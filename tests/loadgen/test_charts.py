@@ -148,6 +148,12 @@ def test_cdf_climbs_from_nothing_to_everything() -> None:
                for corner in corners)  # half of the values are at most 20  # fmt: skip
 
 
+def test_the_limit_of_a_cdf_is_named_below_where_no_curve_ends() -> None:
+    root = parse(charts.cdf({"a": [10.0, 20.0]}, title="t", x_label="ms", marks=[Mark(20, "SLO")]))
+    label = next(one for one in root.iter(f"{SVG}text") if one.text == "SLO")
+    assert up(root, "20") < float(label.attrib["y"]) < up(root, "0")
+
+
 def test_a_large_cdf_is_thinned_out_and_keeps_its_ends() -> None:
     chart = charts.cdf({"a": [float(value) for value in range(100_000)]}, title="t", x_label="ms")
     corners = points(lines(parse(chart))[0])
