@@ -26,7 +26,7 @@ from benchmarks.charts.svg import (
 
 CAP = 4.0  # px to each side of an error bar's end
 ROOM = 1.25  # error bars may stretch an axis to so many times its highest point; beyond that they are cut off
-FRONTIER, BEATEN = "frontier: no load has more of both", "another load has more of both"
+FRONTIER, BEATEN = "frontier", "beaten by another load"
 
 Interval = tuple[float, float]
 

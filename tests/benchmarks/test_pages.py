@@ -177,5 +177,5 @@ def test_the_frontier_is_of_throughput_and_the_speed_of_a_user(admin_client):
     series = make_sweep({n: [{"measured": throughputs[n], "full": 1, "e2el": 1, "speed": speeds[n]}] for n in speeds})
     text = sweep_page(admin_client, series).text
     assert len(re.findall(r'class="point beaten"', text)) == 1
-    beaten: list[Any] = re.findall(r'<th scope="row">(\d+)</th>(?:<td>[^<]*</td>)*<td>another load has', text)
+    beaten: list[Any] = re.findall(r'<th scope="row">(\d+)</th>(?:<td>[^<]*</td>)*<td>beaten by another load', text)
     assert beaten == ["4"]

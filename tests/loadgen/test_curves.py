@@ -41,5 +41,8 @@ def test_the_frontier_has_every_point_that_no_other_one_beats() -> None:
     ]
     [line] = lines(root)
     assert [x for x, _ in points(line)] == [float(drawn[f"rate, {n}"].attrib["cx"]) for n in (7, 3, 1, 0)]
+    legend = [one for one in root.iter(f"{SVG}text") if one.text in ("frontier", "beaten by another load")]
+    assert len({one.attrib["y"] for one in legend}) == 1  # beside each other
+    assert float(legend[1].attrib["x"]) > float(legend[0].attrib["x"]) + 8 * len("frontier")
     notes = [row[-1] for row in Cells(table.pareto(points_, name="rate", **AXES)).rows[1:]]
     assert [place for place, note in enumerate(notes) if note.startswith("frontier")] == [0, 1, 3, 7]
