@@ -6,9 +6,10 @@ light colours hold, so that a chart is also a picture by itself. `table` makes t
 """
 
 from benchmarks.charts.bars import bars, heat_strip
-from benchmarks.charts.curves import Curve, CurvePoint, curve
-from benchmarks.charts.data import Band, Mark, Series
+from benchmarks.charts.curves import Curve, CurvePoint, curve, pareto
+from benchmarks.charts.data import Band, Lane, Mark, Series, Stretch
 from benchmarks.charts.distributions import cdf, histogram
+from benchmarks.charts.lanes import lanes
 from benchmarks.charts.lines import line, sparkline
 from benchmarks.charts.style import stylesheet
 from benchmarks.charts.svg import standalone
@@ -17,14 +18,18 @@ __all__ = [
     "Band",
     "Curve",
     "CurvePoint",
+    "Lane",
     "Mark",
     "Series",
+    "Stretch",
     "bars",
     "cdf",
     "curve",
     "heat_strip",
     "histogram",
+    "lanes",
     "line",
+    "pareto",
     "sparkline",
     "standalone",
     "stylesheet",

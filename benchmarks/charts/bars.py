@@ -3,9 +3,23 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.charts.scale import Scale, number, scale
+from benchmarks.charts.scale import Scale, are_whole, number, scale
 from benchmarks.charts.style import SURFACE, series_colour
-from benchmarks.charts.svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Frame, document, element, text, tooltip
+from benchmarks.charts.svg import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    LETTER,
+    LINE,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Frame,
+    document,
+    element,
+    text,
+    tooltip,
+)
 
 STRIP_HEIGHT = 96
 WIDEST_GROUP = 150  # px: few bars need not fill the picture
@@ -32,15 +46,18 @@ def bars(
 ) -> str:
     """A group of bars for each category; None leaves its place empty."""
     values = [value for row in series.values() for value in row if value is not None]
-    whole = all(isinstance(value, int) for value in values)
+    whole = are_whole(values)
+    names = _broken(categories, (WIDTH - RIGHT - LEFT) / max(len(categories), 1))
+    lines = max((name.count("\n") for name in names), default=0)
     frame = Frame(
         title=title,
-        x=_Categories("linear", 0, max(len(categories), 1), LEFT, WIDTH - RIGHT, names=tuple(categories)),
+        x=_Categories("linear", 0, max(len(categories), 1), LEFT, WIDTH - RIGHT, names=names),
         y=scale("linear", values, start=HEIGHT - BOTTOM, end=TOP, from_zero=True, whole=whole),
         x_label=x_label,
         y_label=y_label,
         description=description or f"{y_label} by {x_label}: " + ", ".join(series),
         legend=[(name, "none") for name in series],
+        height=HEIGHT + LINE * lines,
     )
     across = min(0.8, WIDEST_GROUP / (frame.x.place(1) - frame.x.place(0)))
     width = across / max(len(series), 1)
@@ -64,6 +81,13 @@ def bars(
                 )
             )
     return frame.render()
+
+
+def _broken(names: Sequence[str], room: float) -> tuple[str, ...]:
+    """The names as they are if all are narrower than `room` px, else in a line for each word."""
+    if all(LETTER * len(name) < room for name in names):
+        return tuple(names)
+    return tuple(name.replace("_", "\n").replace(" ", "\n") for name in names)
 
 
 def heat_strip(

@@ -29,3 +29,22 @@ class Mark:
 
     value: float
     label: str
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A part of a lane. `kind` is a place in the kinds of its chart."""
+
+    kind: int
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One bar of a timeline. Later stretches are drawn over earlier ones; `failed` marks its end with a cross."""
+
+    name: str
+    stretches: Sequence[Stretch]
+    note: str = ""
+    failed: bool = False

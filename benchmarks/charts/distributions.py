@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from benchmarks.charts.data import Mark
 from benchmarks.charts.scale import Kind, nice_step, number, scale
 from benchmarks.charts.style import SURFACE, dash_pattern, series_colour
-from benchmarks.charts.svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Frame, element, tooltip
+from benchmarks.charts.svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Frame, element, near, tooltip
 
 MOST_STEPS = 400  # of one distribution: more than there are pixels to tell them apart
 
@@ -18,25 +18,33 @@ def histogram(
     y_label: str,
     bins: int = 30,
     marks: Sequence[Mark] = (),
+    whole: bool = False,
     description: str = "",
 ) -> str:
-    """Counts of values in about `bins` equal intervals with round borders. Marks are values of the x axis."""
-    counted = intervals(values, bins)
-    borders = [counted[0][0], counted[-1][1]] if counted else []
+    """Counts of values in about `bins` equal intervals with round borders. Marks are values of the x axis.
+
+    `whole` is for values that are counts themselves: no interval is narrower than from one number to the next.
+    """
+    counted = intervals(values, bins, whole=whole)
+    half = 0.5 if whole else 0.0  # a bar of one whole number stands over it
+    borders = [counted[0][0] - half, counted[-1][1] - half] if counted else []
+    if len(counted) == 1:  # a lone bar need not fill the picture
+        room = 3 * (borders[1] - borders[0])
+        borders = [max(borders[0] - room, min(0.0, borders[0])), borders[1] + room]
     frame = Frame(
         title=title,
-        x=scale("linear", [*borders, *(mark.value for mark in marks)], start=LEFT, end=WIDTH - RIGHT),
+        x=scale("linear", [*borders, *near(marks, values)], start=LEFT, end=WIDTH - RIGHT, whole=whole),
         y=scale("linear", [0.0, *(float(count) for *_, count in counted)], start=HEIGHT - BOTTOM, end=TOP, whole=True),
         x_label=x_label,
         y_label=y_label,
         description=description or f"Distribution of {len(values)} values of {x_label}",
     )
     for low, high, count in counted:
-        left, right, top = frame.x.place(low), frame.x.place(high), frame.y.place(count)
+        left, right, top = frame.x.place(low - half), frame.x.place(high - half), frame.y.place(count)
         frame.body.append(
             element(
                 "rect",
-                tooltip(f"{number(low)} to {number(high)}: {count}"),
+                tooltip(f"{span(low, high, whole=whole)}: {count}"),
                 x=left,
                 y=top,
                 width=right - left,
@@ -63,7 +71,7 @@ def cdf(
     everything = [value for values in groups.values() for value in values]
     frame = Frame(
         title=title,
-        x=scale(x_scale, [*everything, *(mark.value for mark in marks)], start=LEFT, end=WIDTH - RIGHT),
+        x=scale(x_scale, [*everything, *near(marks, everything)], start=LEFT, end=WIDTH - RIGHT),
         y=scale("linear", [0.0, 100.0], start=HEIGHT - BOTTOM, end=TOP),
         x_label=x_label,
         y_label=y_label,
@@ -84,23 +92,30 @@ def cdf(
                 stroke_dasharray=dash_pattern(index),
             )
         )
-    frame.vertical_marks(marks)
+    frame.vertical_marks(marks, below=True)
     return frame.render()
 
 
-def intervals(values: Sequence[float], bins: int) -> list[tuple[float, float, int]]:
-    """(from, to, count) with round borders; the last interval includes its upper border."""
+def intervals(values: Sequence[float], bins: int, *, whole: bool = False) -> list[tuple[float, float, int]]:
+    """(from, to, count) with round borders. The last interval includes its upper border, but among `whole` ones."""
     if not values:
         return []
     low, high = min(values), max(values)
-    step = nice_step(((high - low) or abs(low) or 1.0) / bins)
+    step = nice_step(((high - low) or (1.0 if whole else abs(low)) or 1.0) / bins, whole=whole)
     first = int(low // step)
     counts = [0] * (max(int(high // step) - first, 0) + 1)
     for value in values:
         counts[int(value // step) - first] += 1
-    if len(counts) > 1 and counts[-1] and high <= (first + len(counts) - 1) * step:
+    if not whole and len(counts) > 1 and counts[-1] and high <= (first + len(counts) - 1) * step:
         counts[-2] += counts.pop()
     return [((first + place) * step, (first + place + 1) * step, count) for place, count in enumerate(counts)]
+
+
+def span(low: float, high: float, *, whole: bool = False) -> str:
+    """An interval in words; of whole numbers, the first and the last that are in it."""
+    if not whole:
+        return f"{number(low)} to {number(high)}"
+    return number(low) if high - low <= 1 else f"{number(low)} to {number(high - 1)}"
 
 
 def _steps(values: Sequence[float]) -> list[tuple[float, float]]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from benchmarks.charts.data import Band, Mark, Series
-from benchmarks.charts.scale import Kind, number, scale
+from benchmarks.charts.scale import Kind, are_whole, number, scale
 from benchmarks.charts.style import dash_pattern, series_colour
 from benchmarks.charts.svg import (
     BOTTOM,
@@ -16,6 +16,7 @@ from benchmarks.charts.svg import (
     Frame,
     document,
     element,
+    near,
     tooltip,
 )
 
@@ -42,13 +43,14 @@ def line(
     """
     second = [one for one in series if one.second_axis]
     right = WIDTH - (RIGHT_WITH_AXIS if second else RIGHT)
-    first_axis = [*_ys([one for one in series if not one.second_axis]), *(mark.value for mark in marks)]
+    first_axis = _ys([one for one in series if not one.second_axis])
+    first_axis += near(marks, first_axis)
     xs = [x for one in series for x, _ in one.points]
     start, end = HEIGHT - BOTTOM, TOP
     frame = Frame(
         title=title,
-        x=scale(x_scale, xs, start=LEFT, end=right),
-        y=scale(y_scale, first_axis, start=start, end=end, from_zero=True),
+        x=scale(x_scale, xs, start=LEFT, end=right, whole=are_whole(xs)),
+        y=scale(y_scale, first_axis, start=start, end=end, from_zero=True, whole=are_whole(first_axis)),
         x_label=x_label,
         y_label=y_label,
         y2=scale("linear", _ys(second), start=start, end=end, from_zero=True) if second else None,

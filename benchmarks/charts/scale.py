@@ -62,6 +62,11 @@ def scale(
     return Scale(kind, low, high, start, end, whole)
 
 
+def are_whole(values: Sequence[float]) -> bool:
+    """Whether these are counts: an axis of them has no fractions."""
+    return all(isinstance(value, int) for value in values)
+
+
 def nice_step(rough: float, *, whole: bool = False) -> float:
     """The smallest of 1, 2, 2.5, 5 and 10 times a power of ten that is not below `rough`; of whole numbers if asked."""
     if whole:

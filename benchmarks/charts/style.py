@@ -8,7 +8,15 @@ GRID = "var(--chart-grid, #d9dde3)"
 BAND = "var(--chart-band, #8a94a6)"
 MARK = "var(--chart-mark, #b42318)"
 SURFACE = "var(--chart-surface, #ffffff)"
-_DASHES = ("none", "7 3", "2 3", "9 3 2 3", "4 4", "1 4")
+# Of the stretches of a timeline, told apart by their lightness as well: before it began, waiting, at work, two delays.
+LANE_KINDS = (
+    "var(--chart-lane-1, #aab2bf)",
+    "var(--chart-lane-2, #e8a33d)",
+    "var(--chart-lane-3, #5aa0dc)",
+    "var(--chart-lane-4, #123a5e)",
+    "var(--chart-lane-5, #b0127b)",
+)
+_DASHES = ("none", "7 3", "2 3", "9 3 2 3", "4 4", "12 4 2 4 2 4")
 
 
 def series_colour(number: int) -> str:

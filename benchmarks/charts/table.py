@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from statistics import quantiles
 
-from benchmarks.charts.curves import Curve
-from benchmarks.charts.data import Series
-from benchmarks.charts.distributions import intervals
+from benchmarks.charts.curves import BEATEN, FRONTIER, Curve, CurvePoint, Interval, frontier
+from benchmarks.charts.data import Lane, Series
+from benchmarks.charts.distributions import intervals, span
+from benchmarks.charts.lanes import totals
 from benchmarks.charts.scale import number
 
 Cell = str | float | None
@@ -42,9 +43,11 @@ def line(series: Sequence[Series], *, title: str, x_label: str) -> str:
     return table([x_label, *(one.name for one in series)], rows, title=title)
 
 
-def histogram(values: Sequence[float], *, title: str, x_label: str, y_label: str, bins: int = 30) -> str:
-    counted = intervals(values, bins)
-    rows: list[list[Cell]] = [[f"{number(low)} to {number(high)}", count] for low, high, count in counted]
+def histogram(
+    values: Sequence[float], *, title: str, x_label: str, y_label: str, bins: int = 30, whole: bool = False
+) -> str:
+    counted = intervals(values, bins, whole=whole)
+    rows: list[list[Cell]] = [[span(low, high, whole=whole), count] for low, high, count in counted]
     return table([x_label, y_label], rows, title=title)
 
 
@@ -56,12 +59,36 @@ def cdf(groups: Mapping[str, Sequence[float]], *, title: str, share_label: str =
 
 
 def curve(curves: Sequence[Curve], *, title: str, x_label: str, y_label: str) -> str:
-    rows = [
-        [point.label, one.name, point.x, point.y, "knee" if one.knee == place else ""]
+    marked = [
+        (one.name, point, "knee" if one.knee == place else "")
         for one in curves
         for place, point in enumerate(one.points)
     ]
-    return table(["load", "curve", x_label, y_label, ""], rows, title=title)
+    return _points(marked, title=title, x_label=x_label, y_label=y_label)
+
+
+def pareto(points: Sequence[CurvePoint], *, title: str, x_label: str, y_label: str, name: str) -> str:
+    best = frontier(points)
+    marked = [(name, point, FRONTIER if place in best else BEATEN) for place, point in enumerate(points)]
+    return _points(marked, title=title, x_label=x_label, y_label=y_label)
+
+
+def _points(marked: Sequence[tuple[str, CurvePoint, str]], *, title: str, x_label: str, y_label: str) -> str:
+    """With a column for the intervals where there are any."""
+    columns, rows = ["load", "curve", x_label, y_label], []
+    with_intervals = any(point.x_interval or point.y_interval for _, point, _ in marked)
+    if with_intervals:
+        columns = ["load", "curve", x_label, "95 % interval", y_label, "95 % interval"]
+    for name, point, note in marked:
+        figures: list[Cell] = [point.x, point.y]
+        if with_intervals:
+            figures = [point.x, _interval(point.x_interval), point.y, _interval(point.y_interval)]
+        rows.append([point.label, name, *figures, note])
+    return table([*columns, ""], rows, title=title)
+
+
+def _interval(interval: Interval | None) -> str | None:
+    return None if interval is None else f"{number(interval[0])} to {number(interval[1])}"
 
 
 def bars(categories: Sequence[str], series: Mapping[str, Sequence[float | None]], *, title: str, x_label: str) -> str:
@@ -72,6 +99,19 @@ def bars(categories: Sequence[str], series: Mapping[str, Sequence[float | None]]
 def heat_strip(values: Sequence[float | None], *, title: str, x_label: str, labels: Sequence[str] | None = None) -> str:
     names = labels or [str(place) for place in range(len(values))]
     return table([x_label, title], list(zip(names, values, strict=True)), title=title)
+
+
+def lanes(rows: Sequence[Lane], kinds: Sequence[str], *, title: str, x_label: str) -> str:
+    """A row for each lane: where it begins, and the seconds of each kind, with how many where they are several."""
+    cells: list[list[Cell]] = []
+    for lane in rows:
+        begin = lane.stretches[0].start if lane.stretches else None
+        spans = [
+            None if not count else seconds if count == 1 else f"{number(seconds)} in {count}"
+            for seconds, count in totals(lane, len(kinds))
+        ]
+        cells.append([lane.name, begin, *spans, lane.note])
+    return table([x_label, "from, s", *(f"{kind}, s" for kind in kinds), "end"], cells, title=title)
 
 
 def _row(row: Sequence[Cell]) -> str:

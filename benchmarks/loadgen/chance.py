@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
 from random import Random
-from statistics import mean
+from statistics import mean, stdev
 
 Sample = tuple[int, float]  # (block, value): values of one block are drawn together
 
@@ -26,9 +26,21 @@ def interval_of_repeats(before: Sequence[float], after: Sequence[float]) -> tupl
     freedom = len(before) + len(after) - 2
     squares = sum((one - mean(group)) ** 2 for group in (before, after) for one in group)
     error = (squares / freedom * (1 / len(before) + 1 / len(after))) ** 0.5
-    reach = _T_975[max(known for known in _T_975 if known <= freedom)] * error
+    reach = _t(freedom) * error
     difference = mean(after) - mean(before)
     return difference - reach, difference + reach
+
+
+def interval_of_mean(values: Sequence[float]) -> tuple[float, float] | None:
+    """Student's interval of the mean of repeats; None for a single one, which tells nothing of its scatter."""
+    if len(values) < 2:
+        return None
+    reach = _t(len(values) - 1) * stdev(values) / len(values) ** 0.5
+    return mean(values) - reach, mean(values) + reach
+
+
+def _t(freedom: int) -> float:
+    return _T_975[max(known for known in _T_975 if known <= freedom)]
 
 
 def spread_of_samples(before: Sequence[Sample], after: Sequence[Sample], statistic: str) -> tuple[float, float]:

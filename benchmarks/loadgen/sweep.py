@@ -5,13 +5,14 @@ from random import Random
 
 import msgspec
 
+from benchmarks.loadgen import figures
 from benchmarks.loadgen.records import RunResult
 
 AXES = ("request_rate", "max_concurrency", "users")
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """One load of a sweep. Throughputs are per second over the whole run, latencies in ms."""
+    """One load of a sweep. Throughputs are per second of the measured window, latencies in ms."""
 
     value: float  # on the sweep's axis
     run_id: str
@@ -27,14 +28,14 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def point(value: float, result: RunResult) -> Point:
-    figures = result.summary
-    latency, goodput = figures["latency_ms"], figures["goodput"]
+    summary = result.summary
+    latency, goodput = summary["latency_ms"], summary["goodput"]
     return Point(
         value=value,
         run_id=result.run_id,
-        request_throughput=figures["request_throughput"]["full"] or 0.0,
-        output_throughput=figures["output_throughput"]["full"] or 0.0,
-        success_rate=figures["success_rate"] or 0.0,
+        request_throughput=figures.value(summary, "request_throughput") or 0.0,
+        output_throughput=figures.value(summary, "output_throughput") or 0.0,
+        success_rate=summary["success_rate"] or 0.0,
         ttft_p50=latency["ttft"]["median"],
         ttft_p99=latency["ttft"]["p99"],
         tpot_p50=latency["tpot"]["median"],

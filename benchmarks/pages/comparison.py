@@ -30,7 +30,11 @@ def context(runs: Sequence[Run], baseline: Run) -> dict[str, Any]:
         "runs": runs,
         "baseline": baseline,
         "chosen": [(run, load_of(run), _permalink(runs, run)) for run in runs],
-        "warnings": [(run, warning) for run, one in zip(others, found, strict=True) for warning in one.warnings],
+        "warnings": [
+            (run, warning.removeprefix(f"{run.key}: "))
+            for run, one in zip(others, found, strict=True)
+            for warning in one.warnings
+        ],
         "differences": _differences(others, found),
         "changes": _changes(others, [one.changes for one in found]),
         "charts": [chart for metric in DRAWN if (chart := _cdf(groups, metric))],

@@ -1,14 +1,15 @@
 """The charts of one run, each with its table twin."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from django.utils.safestring import SafeString, mark_safe
 
 from benchmarks import charts
 from benchmarks.charts import Band, Mark, Series, table
-from benchmarks.loadgen import samples
+from benchmarks.loadgen import samples, token_charts
+from benchmarks.loadgen import timeline as lanes
 from benchmarks.loadgen.records import RunResult
-from benchmarks.models import TimeBucket
 from benchmarks.summaries import TITLES
 
 DISTRIBUTIONS = ("ttft", "tpot", "itl", "e2el")
@@ -23,35 +24,31 @@ def distributions(result: RunResult, slos: dict[str, float]) -> list[SafeString]
     return [*drawn, _cdf(whole)] if whole else drawn
 
 
-def over_time(buckets: Sequence[TimeBucket], window: Sequence[float] | None) -> list[SafeString]:
+def tokens(result: RunResult) -> list[SafeString]:
+    """How long prompts and answers are."""
+    return [mark_safe(one) for one in token_charts.lengths(result.records)]  # noqa: S308  (charts escape)
+
+
+def timeline(result: RunResult, *, of: int) -> list[SafeString]:
+    """A lane for each request. `of` is how many the run has, of which the result may have only some."""
+    return [mark_safe(one) for one in lanes.figures(result.records, result.summary, of=of)]  # noqa: S308  (charts escape)
+
+
+def over_time(buckets: Sequence[Mapping[str, Any]], window: Sequence[float] | None) -> list[SafeString]:
     """Requests, tokens and times to first token by second; the measured window is shaded."""
     if not buckets:
         return []
     bands = [Band(window[0], window[1], "measured")] if window else []
 
     def points(field: str) -> list[tuple[float, float | None]]:
-        return [(bucket.second, getattr(bucket, field)) for bucket in buckets]
+        return [(bucket["second"], bucket[field]) for bucket in buckets]
 
+    requests = [Series(field, points(field)) for field in ("sent", "done", "failed")]
+    first_tokens = [Series("median", points("ttft_p50_ms")), Series("p99", points("ttft_p99_ms"))]
     return [
-        _line(
-            [
-                Series("sent", points("sent")),
-                Series("done", points("done")),
-                Series("failed", points("failed")),
-                Series("in flight", points("in_flight"), second_axis=True, dashed=True),
-            ],
-            bands,
-            title="Requests",
-            y_label="requests in this second",
-            y2_label="in flight",
-        ),
-        _line([Series("output tokens", points("tokens"))], bands, title="Output tokens", y_label="tokens per second"),
-        _line(
-            [Series("median", points("ttft_p50_ms")), Series("p99", points("ttft_p99_ms"))],
-            bands,
-            title="TTFT over time",
-            y_label="ms",
-        ),
+        _line(requests, bands, title="Requests in each second", y_label="requests"),
+        mark_safe(token_charts.over_time(buckets, bands)),  # noqa: S308  (charts escape)
+        _line(first_tokens, bands, title="TTFT over time", y_label="ms"),
     ]
 
 
@@ -79,9 +76,8 @@ def _histogram(metric: str, values: Sequence[float], slo: float | None) -> SafeS
     return _figure(charts.histogram(values, marks=marks, **names), table.histogram(values, **names), names["title"])
 
 
-def _line(series: list[Series], bands: list[Band], *, title: str, y_label: str, y2_label: str = "") -> SafeString:
-    x_label = "seconds since the run's start"
-    drawn = charts.line(series, title=title, x_label=x_label, y_label=y_label, y2_label=y2_label, bands=bands)
+def _line(series: list[Series], bands: list[Band], *, title: str, y_label: str) -> SafeString:
+    drawn = charts.line(series, title=title, x_label="seconds since the run's start", y_label=y_label, bands=bands)
     return _figure(drawn, table.line(series, title=title, x_label="second"), title)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from django.db.models import Count
 from django.urls import reverse
 
+from benchmarks.loadgen import by_window
 from benchmarks.loadgen.figures import LATENCIES, SPEEDS
 from benchmarks.models import Run
 from benchmarks.pages import requests, run_charts
@@ -32,6 +33,7 @@ def context(run: Run) -> dict[str, Any]:
         "gates": _gates(run),
         "cards": _cards(run) if measured else [],
         "tables": [
+            _windows(run.summary),
             _statistics("Latencies", run.summary.get("latency_ms") or {}, LATENCIES, "ms"),
             _statistics("Speeds", run.summary.get("speed") or {}, SPEEDS, "tokens/s"),
             _lengths(run.summary),
@@ -64,7 +66,7 @@ def _facts(run: Run) -> list[tuple[str, Any]]:
         ("Load", load_of(run)),
         ("Started by", run.get_origin_display()),
         ("Started", run.started and f"{run.started:%Y-%m-%d %H:%M:%S} UTC"),
-        ("Took", seconds(run.seconds)),
+        ("Took", "" if run.is_open else seconds(run.seconds)),  # the live part counts on
         ("Host", run.host),
         ("Revision", run.environment.get("revision", "")),
     ]
@@ -94,20 +96,39 @@ def _gates(run: Run) -> Table:
 
 def _cards(run: Run) -> list[tuple[str, str, str]]:
     """(name, figure, unit)."""
-    counts = run.summary.get("requests") or {}
+    counts, concurrency = run.summary.get("requests") or {}, run.summary.get("concurrency") or {}
+    peak = run.summary.get("peak_output_throughput")
     cards = [
         ("Requests", f"{number(counts.get('completed'))} of {number(counts.get('total'))}", "completed"),
         ("Success rate", share(run.success_rate), ""),
-        ("Request throughput", number(run.request_throughput, 2), "requests/s"),
-        ("Output throughput", number(run.output_throughput), "tokens/s"),
+        ("Request throughput", number(run.request_throughput, 2), f"requests/s, {_window(run, 'request_throughput')}"),
+        ("Output throughput", number(run.output_throughput), f"tokens/s, {_window(run, 'output_throughput')}"),
+        ("Peak output", number(peak), "tokens in one second"),
+        ("In flight", number(concurrency.get("mean")), f"requests; {number(concurrency.get('max'))} at most"),
         ("TTFT, median", number(run.ttft_median), "ms"),
         ("TPOT, median", number(run.tpot_median), "ms"),
         ("E2EL, median", number(run.e2el_median), "ms"),
-        ("Duration", number(run.duration), "s"),
+        ("Duration", number(run.duration), "s, whole run"),
     ]
     if run.goodput is not None:
         cards.insert(2, ("Goodput", share(run.goodput), "of requests keep every SLO"))
     return cards
+
+
+def _window(run: Run, name: str) -> str:
+    return by_window.window_of(run.summary, name)
+
+
+def _windows(summary: dict[str, Any]) -> Table:
+    rows = [[name, number(measured, 2), number(whole, 2)] for name, measured, whole in by_window.rows(summary)]
+    return {
+        "title": "Throughput",
+        "headers": ["Figure", by_window.MEASURED.capitalize(), by_window.WHOLE.capitalize()],
+        "rows": rows,
+        "note": "The whole run is without its warm-up; the measured window is without ramp and drain too. Lists, gates,"
+        " sweeps and comparisons have the measured window's figures, vLLM's and api_bench_tools' exports the whole"
+        " run's.",
+    }
 
 
 def _statistics(name: str, groups: dict[str, Any], order: tuple[str, ...], unit: str) -> Table:
@@ -142,7 +163,9 @@ def _charts(run: Run) -> dict[str, Any]:
     slos = run.configuration.get("slos") or result.profile.get("goodput") or {}
     return {
         "distributions": run_charts.distributions(result, slos),
-        "timeline": run_charts.over_time(list(run.buckets.all()), run.summary.get("window")),
+        "tokens": run_charts.tokens(result),
+        "over_time": run_charts.over_time(list(run.buckets.values()), run.summary.get("window")),
+        "timeline": run_charts.timeline(result, of=there),
         "drawn": f"Drawn from {len(result.records):,} of {there:,} requests, evenly chosen." if every > 1 else "",
     }
 

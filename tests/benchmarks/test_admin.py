@@ -152,7 +152,7 @@ def test_the_page_of_a_run_shows_what_it_measured(admin_client):
     assert f"<strong>{run.ttft_median:,.1f}</strong>" in text
     for words in ("18 of 20", "TTFT, ms", "http_5xx", "no engine is ready", "SLO 105 ms", "at most 1 ms is allowed"):
         assert words in text
-    assert text.count("<figure") == text.count('<details class="chart-data"') == 9  # every chart has its table
+    assert text.count("<figure") == text.count('<details class="chart-data"') == 12  # every chart has its table
     for name in ("vllm", "csv", "html"):
         assert page(run, "export", name) in text
 
@@ -251,7 +251,7 @@ def test_a_sweep_shows_its_knee_and_the_largest_load_within_the_slos(admin_clien
     text = admin_client.get(url).text
     assert "1 run of it is not over yet" in text
     assert "Up to request_rate 4, 99% of the requests" in text
-    assert text.count("<figure") == 3
+    assert text.count("<figure") == 4
     for run in runs:
         assert page(run) in text
     assert admin_client.get(reverse("admin:benchmarks_run_sweep", args=["none"])).status_code == HTTPStatus.NOT_FOUND

@@ -2,53 +2,17 @@
 
 import math
 from collections.abc import Callable
-from html.parser import HTMLParser
 from xml.etree import ElementTree
-from xml.etree.ElementTree import Element
 
 import pytest
 
 from benchmarks import charts
-from benchmarks.charts import Band, Curve, CurvePoint, Mark, Series, table
+from benchmarks.charts import Band, Curve, CurvePoint, Lane, Mark, Series, Stretch, table
 from benchmarks.charts.scale import number, scale
+from tests.loadgen.pictures import AXES, SVG, Cells, across, lines, parse, points, ticks, tooltips, up
 
-SVG = "{http://www.w3.org/2000/svg}"
 NASTY = "<script>alert(\"x\")</script> & 'y'"
-AXES = {"title": "Title", "x_label": "x", "y_label": "y"}
-
-
-def parse(chart: str) -> Element:
-    root = ElementTree.fromstring(chart)
-    assert root.tag == f"{SVG}svg"
-    return root
-
-
-def points(line: Element) -> list[tuple[float, float]]:
-    return [(float(x), float(y)) for x, y in (pair.split(",") for pair in line.attrib["points"].split())]
-
-
-def lines(root: Element) -> list[Element]:
-    return list(root.iter(f"{SVG}polyline"))
-
-
-def tooltips(root: Element, tag: str) -> dict[str, Element]:
-    """Elements of a kind by the text that the pointer shows."""
-    return {one.findtext(f"{SVG}title") or "": one for one in root.iter(f"{SVG}{tag}") if len(one)}
-
-
-def ticks(root: Element, *, horizontal: bool) -> dict[str, Element]:
-    """The labels of the x axis are centred below it, those of the y axes are beside it."""
-    labels = (one for one in root.iter(f"{SVG}text") if (one.get("text-anchor") == "middle") is horizontal)
-    return {one.text or "": one for one in labels}
-
-
-def across(root: Element, tick: str) -> float:
-    return float(ticks(root, horizontal=True)[tick].attrib["x"])
-
-
-def up(root: Element, tick: str) -> float:
-    return float(ticks(root, horizontal=False)[tick].attrib["y"]) - 4  # a text hangs 4 px below its value
-
+NAMES = ("title", "x_label", "y_label", "name")
 
 EVERY_CHART: list[Callable[[str], str]] = [
     lambda name: charts.line([Series(name, [(0, 1)])], title=name, x_label=name, y_label=name, description=name),
@@ -59,11 +23,15 @@ EVERY_CHART: list[Callable[[str], str]] = [
     lambda name: charts.histogram([1, 2, 2, 3], title=name, x_label=name, y_label=name, marks=[Mark(2, name)]),
     lambda name: charts.cdf({name: [1, 2], "b": [3]}, title=name, x_label=name, marks=[Mark(2, name)]),
     lambda name: charts.curve(
-        [Curve(name, [CurvePoint(1, 2, name, url=f"/?a={name}"), CurvePoint(2, 3, name, 2, 4)], knee=1)],
+        [Curve(name, [CurvePoint(1, 2, name, url=f"/?a={name}"), CurvePoint(2, 3, name, (1, 3), (2, 4))], knee=1)],
         title=name, x_label=name, y_label=name, knee_label=name,
     ),
     lambda name: charts.bars([name, "b"], {name: [1, None], "c": [2, 3]}, title=name, x_label=name, y_label=name),
     lambda name: charts.heat_strip([1, None, 3], title=name, x_label=name, unit=name, labels=[name, "b", "c"]),
+    lambda name: charts.lanes(
+        [Lane(name, [Stretch(0, 0, 1)], note=name, failed=True)], [name], title=name, x_label=name, y_label=name
+    ),
+    lambda name: charts.pareto([CurvePoint(1, 2, name, url=f"/?a={name}")], **dict.fromkeys(NAMES, name)),
     lambda name: charts.sparkline([1, None, 2, 3], title=name),
 ]  # fmt: skip
 
@@ -91,6 +59,9 @@ def test_every_chart_is_named_and_escapes_its_texts(draw: Callable[[str], str]) 
         charts.cdf({"a": []}, title="t", x_label="x"),
         charts.curve([Curve("a", [])], **AXES),
         charts.bars([], {}, **AXES),
+        charts.lanes([], ["a"], **AXES),
+        charts.lanes([Lane("a", [Stretch(0, 3, 3)])], ["a"], **AXES),
+        charts.pareto([], name="n", **AXES),
         charts.heat_strip([], title="t", x_label="x"),
         charts.heat_strip([0.0, None], title="t", x_label="x"),
         charts.sparkline([], title="t"),
@@ -177,6 +148,12 @@ def test_cdf_climbs_from_nothing_to_everything() -> None:
                for corner in corners)  # half of the values are at most 20  # fmt: skip
 
 
+def test_the_limit_of_a_cdf_is_named_below_where_no_curve_ends() -> None:
+    root = parse(charts.cdf({"a": [10.0, 20.0]}, title="t", x_label="ms", marks=[Mark(20, "SLO")]))
+    label = next(one for one in root.iter(f"{SVG}text") if one.text == "SLO")
+    assert up(root, "20") < float(label.attrib["y"]) < up(root, "0")
+
+
 def test_a_large_cdf_is_thinned_out_and_keeps_its_ends() -> None:
     chart = charts.cdf({"a": [float(value) for value in range(100_000)]}, title="t", x_label="ms")
     corners = points(lines(parse(chart))[0])
@@ -184,15 +161,56 @@ def test_a_large_cdf_is_thinned_out_and_keeps_its_ends() -> None:
     assert corners[-1][0] == pytest.approx(across(parse(chart), "100,000"), abs=0.1)
 
 
-def test_the_knee_is_at_its_point_and_points_lead_to_their_runs() -> None:
-    one = Curve(
-        "c", [CurvePoint(100, 20, "1", url="/run/1"), CurvePoint(200, 40, "2"), CurvePoint(250, 90, "4")], knee=1
-    )
-    root = parse(charts.curve([one], **AXES))
-    knee = tooltips(root, "circle")["knee"]
-    assert float(knee.attrib["cy"]) == pytest.approx(up(root, "40"), abs=0.1)
-    assert (float(knee.attrib["cx"]), float(knee.attrib["cy"])) == pytest.approx(points(lines(root)[0])[1], abs=0.1)
-    assert [link.attrib["href"] for link in root.iter(f"{SVG}a")] == ["/run/1"]
+def test_a_long_legend_takes_several_rows() -> None:
+    names = [f"run-0123456789abcdef{place}" for place in range(6)]
+    root = parse(charts.cdf({name: [1.0, 2.0] for name in names}, title="t", x_label="ms"))
+    places = [(float(one.attrib["x"]), float(one.attrib["y"])) for one in root.iter(f"{SVG}text") if one.text in names]
+    assert len({y for _, y in places}) == 3  # of two each
+    assert max(x for x, _ in places) + 6 * len(names[0]) < 600
+    top = -float(root.attrib["viewBox"].split()[1])
+    assert top > 0 and min(y for _, y in places) > 20 - top  # below the title
+
+
+def test_labels_of_neighbouring_marks_do_not_cover_each_other() -> None:
+    marks = [Mark(20, "baseline"), Mark(20.1, "gate")]
+    root = parse(charts.line([Series("a", [(0, 10), (10, 30)])], marks=marks, **AXES))
+    first, second = (one for one in root.iter(f"{SVG}text") if one.text in ("baseline", "gate"))
+    assert float(second.attrib["x"]) > float(first.attrib["x"]) + 6 * len("baseline")
+
+
+def test_a_mark_far_beyond_all_values_is_named_and_does_not_stretch_the_axis() -> None:
+    far = [Mark(2000, "SLO")]
+    across_axis = parse(charts.cdf({"a": [10.0, 40.0]}, title="t", x_label="ms", marks=far))
+    assert "SLO →" in {one.text for one in across_axis.iter(f"{SVG}text")}
+    assert "SLO" not in tooltips(across_axis, "line")
+    assert "40" in ticks(across_axis, horizontal=True)
+    up_axis = parse(charts.line([Series("a", [(0, 10), (1, 40)])], marks=[*far, Mark(50, "near")], **AXES))
+    assert "SLO ↑" in {one.text for one in up_axis.iter(f"{SVG}text")}
+    assert "near" in tooltips(up_axis, "line")
+    assert "2,000" not in ticks(up_axis, horizontal=False)
+
+
+def test_long_names_of_bars_are_broken_into_lines() -> None:
+    names = ["timeout_connect", "timeout_total", "stream_truncated", "http_5xx", "cancelled", "dns", "parse", "tls"]
+    root = parse(charts.bars(names, {"requests": [1] * len(names)}, **AXES))
+    assert {"timeout", "connect", "truncated"} <= ticks(root, horizontal=True).keys()
+    few = parse(charts.bars(names[:2], {"requests": [1, 2]}, **AXES))
+    assert "timeout_connect" in ticks(few, horizontal=True)
+
+
+def test_counts_have_no_fractions_on_their_axes() -> None:
+    root = parse(charts.line([Series("a", [(1, 3), (2, 4)])], **AXES))
+    assert all("." not in label for label in {*ticks(root, horizontal=True), *ticks(root, horizontal=False)})
+
+
+def test_a_histogram_of_whole_numbers_names_the_numbers() -> None:
+    root = parse(charts.histogram([8, 8, 9, 11], whole=True, **AXES))
+    bars = tooltips(root, "rect")
+    assert {"8: 2", "9: 1", "10: 0", "11: 1"} == set(bars)
+    eight = bars["8: 2"]
+    assert float(eight.attrib["x"]) + float(eight.attrib["width"]) / 2 == pytest.approx(across(root, "8"), abs=0.1)
+    twin = Cells(table.histogram([float(n) for n in range(100)], whole=True, bins=10, **AXES)).rows
+    assert twin[1] == ["0 to 9", "10"]
 
 
 def test_bars_begin_at_zero() -> None:
@@ -250,25 +268,6 @@ def test_ticks_are_round_and_say_what_they_are(values: list[float], labels: list
 )
 def test_numbers_are_for_people(value: float, text: str) -> None:
     assert number(value) == text
-
-
-class Cells(HTMLParser):
-    """The texts of a table's cells, row by row."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.rows: list[list[str]] = []
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("th", "td"):
-            self.rows[-1].append("")
-
-    def handle_data(self, data: str) -> None:
-        if self.rows and self.rows[-1] and data.strip():
-            self.rows[-1][-1] += data
 
 
 def test_the_twin_of_a_line_has_a_row_for_each_x() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks import charts
 from benchmarks.charts import table
-from benchmarks.loadgen import figures, metrics, samples
+from benchmarks.loadgen import by_window, figures, metrics, samples, timeline, token_charts
 from benchmarks.loadgen.exports.flat import flatten
 from benchmarks.loadgen.exports.vllm_json import model_id
 from benchmarks.loadgen.records import Phase, RunResult
@@ -24,9 +24,11 @@ h1 { font-size: 1.6rem; margin: 0; } h2 { font-size: 1.2rem; margin: 2rem 0 0.5r
 .wide td { white-space: normal; text-align: start; }
 @media print { details.chart-data { display: none; } }
 """
+# Throughputs have the window that they are of behind their name.
 CARDS = (
     ("request_throughput", "Requests/s"),
     ("output_throughput", "Output tokens/s"),
+    ("peak_output_throughput", "Peak output tokens/s"),
     ("success_rate", "Success rate"),
     ("goodput", "Goodput"),
     ("ttft.median", "TTFT median"),
@@ -82,6 +84,7 @@ def _cards(summary: Mapping[str, Any]) -> str:
     for name, label in CARDS:
         value = figures.value(summary, name)
         if value is not None:
+            label += f", {by_window.window_of(summary, name)}" if name in by_window.THROUGHPUTS else ""
             cards.append(f'<div class="card"><dt>{label}</dt><dd>{_shown(value, figures.figure(name).unit)}</dd></div>')
     return f'<dl class="cards">{"".join(cards)}</dl>' if cards else ""
 
@@ -93,6 +96,9 @@ def _shown(value: float, unit: str) -> str:
 
 
 def _summary_tables(summary: Mapping[str, Any]) -> Iterator[str]:
+    windows = [[name, measured, whole] for name, measured, whole in by_window.rows(summary)]
+    columns = ("figure", by_window.MEASURED, by_window.WHOLE)
+    yield _scrolling(table.table(columns, windows, title="Throughput"), "Throughput")
     plain = {key: value for key, value in summary.items() if key not in ("latency_ms", "speed", "errors")}
     for key, title in (("latency_ms", "Latencies, ms"), ("speed", "Speed, tokens/s")):
         rows = [
@@ -113,9 +119,9 @@ def _over_time(result: RunResult) -> Iterator[str]:
         return charts.Series(name, [(one["second"], one[key]) for one in buckets], second_axis=second_axis)
 
     bands = _phases(result)
-    throughput = [series("sent", "sent"), series("done", "done"), series("tokens", "tokens", second_axis=True)]
-    yield _line(throughput, "Requests and tokens in each second", "requests/s", bands, y2_label="tokens/s")
-    yield _line([series("in flight", "in_flight")], "Requests in flight", "requests", bands)
+    requests = [series("sent", "sent"), series("done", "done"), series("in flight", "in_flight", second_axis=True)]
+    yield _line(requests, "Requests in each second", "requests", bands, y2_label="in flight")
+    yield token_charts.over_time(buckets, bands)
     latency = [series("p50", "ttft_p50_ms"), series("p99", "ttft_p99_ms")]
     yield _line(latency, "Time to first token, by the second it came", "ms", bands)
     failed = [one["failed"] for one in buckets]
@@ -124,6 +130,7 @@ def _over_time(result: RunResult) -> Iterator[str]:
         strip = charts.heat_strip(failed, title="Failed requests", x_label="s", unit="requests", labels=names)
         twin = table.heat_strip(failed, title="Failed requests", x_label="s", labels=names)
         yield table.figure(strip, twin, label="Failed requests")
+    yield from timeline.figures(result.records, result.summary)
 
 
 def _line(
@@ -166,6 +173,7 @@ def _distributions(result: RunResult) -> Iterator[str]:
         shares = f"{title}, cumulative"
         curve = charts.cdf({metric: values}, title=shares, x_label="ms", marks=limits)
         yield table.figure(curve, table.cdf({metric: values}, title=shares), label=shares)
+    yield from token_charts.lengths(result.records)
 
 
 def _errors(summary: Mapping[str, Any]) -> str:
