@@ -13,7 +13,7 @@ ROWS = 1000  # of one INSERT
 
 # Columns of a run that its summary has under the same name, and those from its settings.
 FIGURES = ("n", "documents", "acc", "acc_stderr", "ppl", "ppl_stderr", "bits_per_byte", "documents_per_second")
-SETTINGS = ("model", "fingerprint", "backend", "device")
+SETTINGS = ("model", "fingerprint", "backend", "device", "dtype")
 
 
 def store_items(run: EvalRun, items: Sequence[Item]) -> None:
