@@ -30,7 +30,8 @@ def store_summary(run: EvalRun) -> None:
         return
     settings = summary.get("settings", {})
     values = {name: summary[name] for name in FIGURES if summary.get(name) is not None}
-    values |= {name: settings.get(name, "") for name in SETTINGS}
+    # A server that is not ours may say anything of itself.
+    values |= {name: settings.get(name, "")[: EvalRun._meta.get_field(name).max_length] for name in SETTINGS}
     run.summary = _without_nul(summary)
     for name, value in values.items():
         setattr(run, name, value)

@@ -139,11 +139,12 @@ def test_batch_and_checksum_are_those_of_the_command(sweep, foreign):
 
 
 def test_the_data_type_of_the_engine_is_kept(sweep, foreign):
-    foreign.dtype = "float16, float32 states"
-    (run,) = queue_sweep(sweep)
-    tasks.execute_eval()
-    run.refresh_from_db()
-    assert (run.backend, run.dtype) == ("torch", "float16, float32 states")
+    for dtype in ("float16, float32 states", "very long " * 20):
+        foreign.dtype = dtype
+        (run,) = queue_sweep(sweep)
+        tasks.execute_eval()
+        run.refresh_from_db()
+        assert (run.status, run.backend, run.dtype) == (Status.DONE, "torch", dtype[:60])
 
 
 def test_a_schedule_is_a_periodic_task_that_queues_the_sweep(sweep):
