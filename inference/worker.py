@@ -76,12 +76,8 @@ class Worker:
         self._snapshot_seconds = snapshot_seconds
         state = self._state
         state.step_tokens = step_tokens
-        state.model, state.backend, state.device, state.slots = (
-            backend.model,
-            backend.name,
-            backend.device,
-            self.engine.slots,
-        )
+        state.model, state.slots = backend.model, self.engine.slots
+        state.backend, state.device, state.dtype = backend.name, backend.device, backend.dtype
         _log_model(state)
 
     def offer(self, available: Iterable[str], failed: str = "") -> None:
@@ -242,7 +238,9 @@ def _log_model(state: EngineStatus) -> None:
     model = state.model
     assert model is not None
     size = f"{model.layers} layers, width {model.width}, {model.parameters / 1e9:.2f}B parameters"
-    log.info("model %s: %s; %s on %s, %d slots", model.id, size, state.backend, state.device, state.slots)
+    log.info(
+        "model %s: %s; %s on %s in %s, %d slots", model.id, size, state.backend, state.device, state.dtype, state.slots
+    )
     if model.random:
         log.warning("model %s has random weights: its text means nothing", model.id)
 

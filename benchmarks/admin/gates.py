@@ -11,12 +11,12 @@ from benchmarks.models import Baseline, GateRule
 
 @admin.register(GateRule)
 class GateRuleAdmin(ModelAdmin):
-    list_display = ["__str__", "scenario", "eval_task", "enabled"]
+    list_display = ["__str__", "scenario", "eval_task", "sweep", "enabled"]
     list_filter = ["enabled", "scenario"]
-    list_select_related = ["scenario"]
+    list_select_related = ["scenario", "sweep"]
     search_fields = ["metric", "eval_task"]
-    autocomplete_fields = ["scenario"]
-    fields = ["scenario", "eval_task", "metric", "comparison", "limit", "relative", "enabled"]
+    autocomplete_fields = ["scenario", "sweep"]
+    fields = ["scenario", "eval_task", "sweep", "metric", "comparison", "limit", "relative", "enabled"]
 
 
 @admin.register(Baseline)

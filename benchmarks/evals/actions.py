@@ -8,7 +8,7 @@ from django.db import transaction
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
-from benchmarks.evals.models import EvalRun
+from benchmarks.evals.models import EvalBaseline, EvalRun
 from benchmarks.evals.sweeps import EvalSweep
 from benchmarks.models.runs import Status
 
@@ -64,6 +64,21 @@ def resume_run(run: EvalRun) -> None:
         raise NotPossible(f"a run that is {run.status} cannot go on")
     run.refresh_from_db()
     nudge()
+
+
+def pin_baseline(run: EvalRun, *, by: str) -> EvalBaseline:
+    """Hold the later runs of its sweep and label against this one. Raises NotPossible."""
+    if run.sweep is None or run.status != Status.DONE:
+        raise NotPossible("a baseline is a run that is done, and belongs to a sweep")
+    values = {"run": run, "set_by": by}
+    baseline, _ = EvalBaseline.objects.update_or_create(sweep=run.sweep, label=run.label, defaults=values)
+    return baseline
+
+
+def unpin_baseline(run: EvalRun) -> None:
+    """Raises NotPossible for a run that is no baseline."""
+    if not EvalBaseline.objects.filter(run=run).delete()[0]:
+        raise NotPossible("it is no baseline")
 
 
 def nudge() -> None:

@@ -1,4 +1,4 @@
-"""Evals in the admin: sweeps and schedules to edit; runs to read, cancel, resume and compare."""
+"""Eval runs in the admin, to read, cancel, resume and compare, and their documents."""
 
 from typing import Any
 
@@ -11,9 +11,10 @@ from django.utils.html import format_html, format_html_join
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
-from benchmarks.evals.actions import NotPossible, cancel_run, queue_sweep, resume_run
+from benchmarks.evals.actions import NotPossible, cancel_run, pin_baseline, resume_run, unpin_baseline
+from benchmarks.evals.baselines import baseline_of, pinned_for
 from benchmarks.evals.compare_page import comparison_view
-from benchmarks.evals.models import EvalItem, EvalRun, EvalSchedule, EvalSweep
+from benchmarks.evals.models import EvalItem, EvalRun
 from benchmarks.models.runs import OPEN, Status
 from inference.batches.admin import ReadOnlyAdmin
 
@@ -29,63 +30,19 @@ SHOWN_CHARACTERS = 120
 LINK = "text-primary-600 dark:text-primary-500 underline"
 
 
-@admin.register(EvalSweep)
-class EvalSweepAdmin(ModelAdmin):
-    list_display = ["name", "task", "target", "data", "limit", "runs_of_it"]
-    list_filter = ["task", "target"]
-    list_select_related = ["target"]
-    search_fields = ["name"]
-    autocomplete_fields = ["target"]
-    actions = ["run_now"]
-    fields = ["name", "task", "target", "data", "limit", "concurrency", "options", "entries"]
-    save_as = True
-
-    def has_run_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("benchmarks.add_evalrun")
-
-    @display(description="runs")
-    def runs_of_it(self, sweep: EvalSweep) -> str:
-        url = f"{reverse('admin:benchmarks_evalrun_changelist')}?sweep__id__exact={sweep.pk}"
-        return format_html('<a class="{}" href="{}">Runs</a>', LINK, url)
-
-    @admin.action(description="Run now", permissions=["run"])
-    def run_now(self, request: HttpRequest, sweeps: QuerySet[EvalSweep]) -> None:
-        for sweep in sweeps.select_related("target"):
-            try:
-                runs = queue_sweep(sweep)
-            except NotPossible as error:
-                self.message_user(request, str(error), messages.WARNING)
-            else:
-                self.message_user(request, f"{sweep}: {len(runs)} queued", messages.SUCCESS)
-
-
-@admin.register(EvalSchedule)
-class EvalScheduleAdmin(ModelAdmin):
-    list_display = ["name", "sweep", "rhythm", "enabled", "last_run_at"]
-    list_filter = ["enabled"]
-    list_select_related = ["sweep", "crontab", "interval"]
-    autocomplete_fields = ["sweep"]
-    fields = ["name", "sweep", "enabled", "interval", "crontab", "start_time", "one_off", "last_run_at"]
-    readonly_fields = ["last_run_at"]
-
-    @display(description="when")
-    def rhythm(self, schedule: EvalSchedule) -> str:
-        return str(schedule.crontab or schedule.interval or "–")
-
-
 @admin.register(EvalRun)
 class EvalRunAdmin(ReadOnlyAdmin):
     list_display = ["task", "label", "model", "engine", "status_label", "progress", "score", "perplexity", "created"]
     list_display_links = ["task", "label"]
-    list_filter = ["task", "status", "sweep", "model", "backend"]
+    list_filter = ["task", "status", "sweep", "model", "backend", "dtype"]
     search_fields = ["key", "label", "model", "fingerprint"]
     list_select_related = ["sweep"]
-    actions = ["compare", "cancel", "resume"]
+    actions = ["compare", "make_baseline", "drop_baseline", "cancel", "resume"]
     fieldsets = [
-        (None, {"fields": ["key", "task", "label", "sweep", "status_label", "progress", "error"]}),
-        ("Score", {"fields": ["score", "perplexity", "bits_per_byte", "by_group", "gate_outcomes", "links"]}),
+        (None, {"fields": ["key", "task", "label", "sweep", "status_label", "progress", "error", "note"]}),
+        ("Score", {"fields": ["score", "perplexity", "bits", "by_group", "gate_outcomes", "links"]}),
         ("Speed", {"fields": ["documents_a_second", "prompt_tokens_per_second", "output_tokens_per_second"]}),
-        ("Server", {"fields": ["base_url", "model", "fingerprint", "backend", "device"]}),
+        ("Server", {"fields": ["base_url", "model", "fingerprint", "backend", "device", "dtype"]}),
         ("Settings", {"fields": ["prefix_policy", "configuration", "created", "started", "finished", "host"]}),
     ]
     readonly_fields = [
@@ -94,8 +51,10 @@ class EvalRunAdmin(ReadOnlyAdmin):
         "score",
         "perplexity",
         "by_group",
+        "bits",
         "gate_outcomes",
         "links",
+        "note",
         "documents_a_second",
         "prompt_tokens_per_second",
         "output_tokens_per_second",
@@ -127,7 +86,7 @@ class EvalRunAdmin(ReadOnlyAdmin):
 
     @display(description="engine")
     def engine(self, run: EvalRun) -> str:
-        return f"{run.backend} {run.device}".strip() or "–"
+        return run.engine_words
 
     @display(description="accuracy (95% interval)", ordering="acc")
     def score(self, run: EvalRun) -> str:
@@ -142,6 +101,14 @@ class EvalRunAdmin(ReadOnlyAdmin):
         if run.ppl is None or not interval:
             return "–"
         return f"{run.ppl:.4g} ({interval[0]:.4g} – {interval[1]:.4g})"
+
+    @display(description="bits per byte (95% interval)", ordering="bits_per_byte")
+    def bits(self, run: EvalRun) -> str:
+        if run.bits_per_byte is None:
+            return "–"
+        interval = run.summary.get("bits_per_byte_ci95")
+        words = f" ({interval[0]:.4f} – {interval[1]:.4f})" if interval else ""
+        return f"{run.bits_per_byte:.4f}{words}"
 
     @display(description="by group")
     def by_group(self, run: EvalRun) -> str:
@@ -159,11 +126,17 @@ class EvalRunAdmin(ReadOnlyAdmin):
     def links(self, run: EvalRun) -> str:
         items = f"{reverse('admin:benchmarks_evalitem_changelist')}?run__id__exact={run.pk}"
         html = format_html('<a class="{}" href="{}">Every document</a>', LINK, items)
-        first = EvalRun.objects.filter(series=run.series).order_by("pk").first() if run.series else None
-        if first and first.pk != run.pk:
-            flips = f"{reverse('admin:benchmarks_evalrun_compare')}?runs={first.pk},{run.pk}"
-            html = format_html('{} · <a class="{}" href="{}">Flips against {}</a>', html, LINK, flips, first)
+        if run.baselines.exists():
+            html = format_html("{} · The baseline of its sweep and label", html)
+        if baseline := baseline_of(run):
+            flips = f"{reverse('admin:benchmarks_evalrun_compare')}?runs={baseline.pk},{run.pk}"
+            name = f"{baseline}, {baseline.created:%Y-%m-%d %H:%M}"
+            html = format_html('{} · <a class="{}" href="{}">Flips against {}</a>', html, LINK, flips, name)
         return html
+
+    @display(description="data")
+    def note(self, run: EvalRun) -> str:
+        return run.summary.get("note") or "–"
 
     @display(description="documents/s")
     def documents_a_second(self, run: EvalRun) -> str:
@@ -179,7 +152,9 @@ class EvalRunAdmin(ReadOnlyAdmin):
 
     @display(description="prompts")
     def prefix_policy(self, run: EvalRun) -> str:
-        settings = run.summary.get("settings", {})
+        settings = run.summary.get("settings")
+        if not settings:
+            return "–"  # no server was asked yet
         if settings.get("prompts") == "text":
             return "text, prefix as the server has it"
         prefix = settings.get("prefix")
@@ -187,13 +162,27 @@ class EvalRunAdmin(ReadOnlyAdmin):
 
     # -- actions ----------------------------------------------------------------------------------
 
-    @admin.action(description="Compare: flips against the oldest one", permissions=["view"])
+    def has_baseline_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perms(["benchmarks.add_evalbaseline", "benchmarks.change_evalbaseline"])
+
+    @admin.action(description="Compare: flips against their baseline, else the oldest one", permissions=["view"])
     def compare(self, request: HttpRequest, runs: QuerySet[EvalRun]) -> HttpResponse | None:
-        keys = sorted(runs.values_list("pk", flat=True))
+        chosen = list(runs.order_by("pk"))
+        keys = list(dict.fromkeys([run.pk for run in [*_common_baseline(chosen), *chosen]]))
         if len(keys) < 2:
-            self.message_user(request, "Choose two runs or more of one eval.", messages.WARNING)
+            words = "Choose two runs or more of one eval, or one that has a baseline."
+            self.message_user(request, words, messages.WARNING)
             return None
         return redirect(f"{reverse('admin:benchmarks_evalrun_compare')}?runs={','.join(map(str, keys))}")
+
+    @admin.action(description="Make it the baseline", permissions=["baseline"])
+    def make_baseline(self, request: HttpRequest, runs: QuerySet[EvalRun]) -> None:
+        by = request.user.get_username()
+        self._do(request, runs.select_related("sweep"), lambda run: pin_baseline(run, by=by), "the baseline now")
+
+    @admin.action(description="Make it no baseline any more", permissions=["baseline"])
+    def drop_baseline(self, request: HttpRequest, runs: QuerySet[EvalRun]) -> None:
+        self._do(request, runs, unpin_baseline, "no baseline any more")
 
     @admin.action(description="Cancel", permissions=["act"])
     def cancel(self, request: HttpRequest, runs: QuerySet[EvalRun]) -> None:
@@ -203,14 +192,14 @@ class EvalRunAdmin(ReadOnlyAdmin):
     def resume(self, request: HttpRequest, runs: QuerySet[EvalRun]) -> None:
         self._do(request, runs, resume_run)
 
-    def _do(self, request: HttpRequest, runs: QuerySet[EvalRun], action: Any) -> None:
+    def _do(self, request: HttpRequest, runs: QuerySet[EvalRun], action: Any, words: str = "") -> None:
         for run in runs:
             try:
                 action(run)
             except NotPossible as error:
                 self.message_user(request, f"{run}: {error}", messages.WARNING)
             else:
-                self.message_user(request, f"{run} is {run.status}", messages.SUCCESS)
+                self.message_user(request, f"{run} is {words or run.status}", messages.SUCCESS)
 
 
 @admin.register(EvalItem)
@@ -244,6 +233,16 @@ class EvalItemAdmin(ReadOnlyAdmin):
     @display(description="expected", ordering="expected")
     def shown_expected(self, item: EvalItem) -> str:
         return repr(item.expected[:SHOWN_CHARACTERS]) if item.expected else "–"
+
+
+def _common_baseline(runs: list[EvalRun]) -> list[EvalRun]:
+    """The run that the chosen ones are held against by default, where it is one and the same for all others."""
+    found = {run.pk: pinned_for(run) if len(runs) > 1 else baseline_of(run) for run in runs}
+    against = {baseline.pk: baseline for baseline in found.values() if baseline}
+    if len(against) != 1:
+        return []
+    ((key, baseline),) = against.items()
+    return [baseline] if all(found[run.pk] or run.pk == key for run in runs) else []
 
 
 def _rate(run: EvalRun, name: str) -> str:

@@ -3,14 +3,16 @@
 import re
 from fractions import Fraction
 
-NUMBER = re.compile(r"-?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?")
+# A minus behind a number or a name is a dash or a difference, as in 10-12.
+NUMBER = re.compile(r"(?:(?<![\w)}])-)?\$?(?:\d[\d,]*(?:\.\d+)?|(?<!\w)\.\d+)(?:/\d+)?")
+FRACTION = re.compile(r"\\[dt]?frac\{(\d+)\}\{(\d+)\}")
 BOXED = "\\boxed{"
 
 
 def final_number(text: str) -> str:
     """The last number behind the last "####", else in the last \\boxed{...}, else in all of it; "" for none."""
     _, marked, behind = text.rpartition("####")
-    numbers = NUMBER.findall(behind if marked else final_boxed(text) or text)
+    numbers = NUMBER.findall(FRACTION.sub(r"\1/\2", behind if marked else final_boxed(text) or text))
     return numbers[-1] if numbers else ""
 
 
@@ -48,7 +50,7 @@ def normal_expression(text: str) -> str:
     text = re.sub(r"\\(?:text|mathrm|mbox)\{\s*([^{}]*?)\s*\}", r"\1", text)
     text = re.sub(r"\\[,;: ]|\s|~|\^\\circ|\^\{\\circ\}|\\\$", "", text)
     text = re.sub(r"\\frac(\d)(\d)", r"\\frac{\1}{\2}", text)
-    return re.sub(r"^\\frac\{(\d+)\}\{(\d+)\}$", r"\1/\2", text)
+    return re.sub(r"^(-?)\\frac\{(\d+)\}\{(\d+)\}$", r"\1\2/\3", text)
 
 
 def _value(text: str) -> Fraction | None:

@@ -8,12 +8,14 @@ from typing import Any
 from benchmarks.evals.datasets import read_text
 from benchmarks.evals.errors import EvalError
 from benchmarks.evals.evaluation import Document, Evaluation, Item
+from benchmarks.evals.statistics import ratio
 from inference.text.tokenizer import get_tokenizer
 
 
 class BitsPerByte(Evaluation):
     name = "bpb"
     help = "bits per byte of a text file"
+    figures = ("bits_per_byte",)
     batch = 2
 
     def read(self, path: Path) -> list[Document]:
@@ -41,12 +43,14 @@ class BitsPerByte(Evaluation):
         ]
 
     def summarise(self, items: Sequence[Item]) -> dict[str, Any]:
-        size = sum(item.details["bytes"] for item in items)
+        sizes = [item.details["bytes"] for item in items]
+        logprobs = [item.logprob or 0.0 for item in items]
         tokens = sum(item.tokens for item in items)
-        logprob = sum(item.logprob or 0.0 for item in items)
+        value, interval = ratio([-logprob / math.log(2) for logprob in logprobs], sizes)
         return {
-            "bits_per_byte": -logprob / math.log(2) / size,
-            "bytes": size,
+            "bits_per_byte": value,
+            "bits_per_byte_ci95": interval,  # over the windows
+            "bytes": sum(sizes),
             "tokens": tokens,
-            "ppl_per_token": math.exp(-logprob / tokens),
+            "ppl_per_token": math.exp(-sum(logprobs) / tokens),
         }

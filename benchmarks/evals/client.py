@@ -37,15 +37,14 @@ class _Failed(Exception):
 class Client:
     """Use as an async context manager. `key` is called for each request, since a key may expire."""
 
-    def __init__(self, base_url: str, *, key: Callable[[], str] = str, connections: int = 1) -> None:
+    def __init__(self, base_url: str, *, key: Callable[[], str] = str) -> None:
         self.base_url = base_url
         self._key = key
-        self._connections = connections
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> "Client":
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
-        connector = aiohttp.TCPConnector(limit=self._connections)
+        connector = aiohttp.TCPConnector(limit=0)  # who asks bounds how much is asked at one time
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
         return self
 
@@ -72,12 +71,19 @@ class Client:
                 return None
             raise
 
-    async def _ask(self, method: str, path: str, body: bytes | None, seconds: float) -> bytes:
+    async def hold(self, path: str, body: dict[str, Any], begun: asyncio.Event) -> None:
+        """Read a stream to its end, or until cancelled; `begun` is set once the answer begins. Raises EvalError."""
+        encoded = msgspec.json.encode({**body, "stream": True})
+        await self._ask("POST", path, encoded, REQUEST_SECONDS, begun)
+
+    async def _ask(
+        self, method: str, path: str, body: bytes | None, seconds: float, begun: asyncio.Event | None = None
+    ) -> bytes:
         pause, tries, refused = FIRST_PAUSE_SECONDS, 0, 0.0
         while True:
             wait = pause
             try:
-                return await self._send(method, path, body, seconds)
+                return await self._send(method, path, body, seconds, begun or asyncio.Event())
             except _Refused as error:
                 wait = max(pause, error.seconds)
                 refused += wait
@@ -90,11 +96,12 @@ class Client:
             await asyncio.sleep(wait * random.uniform(1.0, 1.25))
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
-    async def _send(self, method: str, path: str, body: bytes | None, seconds: float) -> bytes:
+    async def _send(self, method: str, path: str, body: bytes | None, seconds: float, begun: asyncio.Event) -> bytes:
         headers = {"Content-Type": "application/json"}
         if key := self._key():
             headers["Authorization"] = f"Bearer {key}"
         assert self._session
+        content = b""
         try:
             async with (
                 asyncio.timeout(seconds),
@@ -103,12 +110,18 @@ class Client:
                     method, f"{self.base_url}{path}", data=body, headers=headers, allow_redirects=False
                 ) as response,
             ):
-                content = await response.read()
+                async for piece in response.content.iter_any():
+                    content += piece
+                    if response.status == 200:
+                        begun.set()
+        except aiohttp.ConnectionTimeoutError:
+            raise _Failed(f"no connection within {CONNECT_SECONDS:g} s") from None
         except TimeoutError:
             raise _Failed(f"no answer within {seconds:.0f} s") from None
         except (aiohttp.ClientError, OSError) as error:
             raise _Failed(f"the connection was lost: {error or type(error).__name__}") from None
         if response.status == 200:
+            begun.set()
             return content
         shown = f"HTTP {response.status}: {content.decode(errors='replace')[:SHOWN_CHARACTERS]}"
         if response.status in BUSY:

@@ -6,6 +6,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 
+from benchmarks.evals.baselines import baseline_of
 from benchmarks.evals.comparison import Comparison, compare
 from benchmarks.evals.models import EvalRun
 
@@ -18,7 +19,10 @@ TEMPLATE = "admin/benchmarks/evals/compare.html"
 
 
 def comparison_view(page: "EvalRunAdmin", request: HttpRequest) -> HttpResponse:
-    """`?runs=1,2,3` are primary keys. 404 for fewer than two that exist, or for runs of different evals."""
+    """`?runs=1,2,3` are primary keys; a single one is held against its own baseline.
+
+    404 for fewer than two runs that exist, and for runs of different evals.
+    """
     if not page.has_view_permission(request):
         raise PermissionDenied
     baseline, *others = _runs(request.GET.get("runs", ""))
@@ -39,6 +43,8 @@ def _runs(text: str) -> list[EvalRun]:
     keys = [int(part) for part in text.split(",") if part.isdecimal()][:MOST_RUNS]
     found = EvalRun.objects.in_bulk(keys)
     runs = [found[key] for key in dict.fromkeys(keys) if key in found]
+    if len(runs) == 1 and (baseline := baseline_of(runs[0])):
+        runs = [baseline, *runs]
     if len(runs) < 2:
         raise Http404("runs: expected the numbers of two runs or more")
     if len({run.task for run in runs}) > 1:
@@ -47,8 +53,9 @@ def _runs(text: str) -> list[EvalRun]:
 
 
 def _overview(baseline: EvalRun, comparisons: list[Comparison]) -> dict[str, list]:
-    headers = ["run", "engine", "accuracy", "perplexity", "in both", "lost", "won", "p", "Δ logprob, mean", "largest"]
-    rows = [[*_identity(baseline), "–", "–", "–", "–", "–", "–"]]
+    headers = ["run", "engine", "accuracy", "perplexity", "bits/byte", "in both", "lost", "won", "p"]
+    headers += ["Δ logprob, mean", "largest", "p of Δ"]
+    rows = [[*_identity(baseline), *["–"] * 7]]
     for comparison in comparisons:
         changes = [comparison.mean_logprob_change, comparison.largest_logprob_change]
         rows.append(
@@ -59,6 +66,7 @@ def _overview(baseline: EvalRun, comparisons: list[Comparison]) -> dict[str, lis
                 comparison.won,
                 f"{comparison.p:.4g}",
                 *("–" if change is None else f"{change:+.5f}" for change in changes),
+                "–" if comparison.logprob_p is None else f"{comparison.logprob_p:.4g}",
             ]
         )
     return {"headers": headers, "rows": rows}
@@ -69,8 +77,8 @@ def _identity(run: EvalRun) -> list[str]:
     if run.acc is not None:
         low, high = run.summary["acc_ci95"]
         score = f"{run.acc:.2%} ({low:.2%} – {high:.2%})"
-    engine = f"{run.backend} {run.device}".strip() or "–"
-    return [str(run), engine, score, "–" if run.ppl is None else f"{run.ppl:.5g}"]
+    means = ["–" if value is None else f"{value:.5g}" for value in (run.ppl, run.bits_per_byte)]
+    return [str(run), run.engine_words, score, *means]
 
 
 def _flips(comparison: Comparison) -> dict[str, list]:

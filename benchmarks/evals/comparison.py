@@ -5,10 +5,10 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.evals.models import EvalItem, EvalRun
-from benchmarks.evals.statistics import mcnemar
+from benchmarks.evals.statistics import mcnemar, paired_t
 
 # Settings that make items of two runs answers to different questions.
-ASKED = ("eval", "sha256", "prompts", "prefix", "procedure", "max_tokens", "window", "seed")
+ASKED = ("eval", "sha256", "prompts", "prefix", "procedure", "max_tokens", "window", "repeats", "seed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,17 @@ class Flip:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`lost` and `won` count the flips against the baseline; `p` is McNemar's, exact and two-sided."""
+    """`lost` and `won` count the flips against the baseline. Both p-values are two-sided: `p` is McNemar's, exact, of
+    the flips; `logprob_p` is Student's, of the paired changes of log probability, None without two of them."""
 
     baseline: EvalRun
     run: EvalRun
     common: int
+    alone: int  # documents that only one of them has answered
     flips: list[Flip]
     mean_logprob_change: float | None
     largest_logprob_change: float | None
+    logprob_p: float | None
     differences: list[tuple[str, Any, Any]]  # (setting, before, after) of what was asked otherwise
 
     @property
@@ -62,9 +65,11 @@ def compare(baseline: EvalRun, run: EvalRun) -> Comparison:
         baseline=baseline,
         run=run,
         common=len(common),
+        alone=len(before.keys() ^ after.keys()),
         flips=[_flip(before[doc], after[doc]) for doc in common if _flipped(before[doc], after[doc])],
         mean_logprob_change=fmean(changes) if changes else None,
         largest_logprob_change=max(changes, key=abs) if changes else None,
+        logprob_p=paired_t(changes),
         differences=_differences(baseline, run),
     )
 

@@ -1,5 +1,6 @@
 """What evals ask of /v1/completions: texts continued, and continuations scored."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -80,6 +81,11 @@ class Completions:
                 reply.choices[0].tokens = reply.usage.completion_tokens
         return sorted(reply.choices, key=lambda choice: choice.index)
 
+    async def hold(self, prompt: Prompt, begun: asyncio.Event, **fields: Any) -> None:
+        """Keep the server at work with one prompt until cancelled; `begun` is set once it answers. Raises EvalError."""
+        body = {"model": self._model, "prompt": prompt, "temperature": 0, **fields}
+        await self._client.hold(PATH, body, begun)
+
     async def score(self, pairs: Sequence[tuple[Prompt, Prompt]]) -> list[Score]:
         """The score of each (context, continuation), both token ids or both text. Raises EvalError."""
         whole = [context + continuation for context, continuation in pairs]  # type: ignore[operator]
@@ -96,7 +102,7 @@ def _score(context: Prompt, continuation: Prompt, logprobs: Logprobs | None) -> 
     begin, end = _place(context, continuation, logprobs)
     own = logprobs.token_logprobs[begin:end]
     top = logprobs.top_logprobs[begin:end]
-    if not own or None in own or None in top:
+    if not own or None in own or len(top) != len(own) or not all(top):
         raise EvalError("the server gives no logprobs of the prompt's tokens; is `echo` supported?")
     values = [value for value in own if value is not None]
     best = [max(entry, key=entry.__getitem__) for entry in top if entry]

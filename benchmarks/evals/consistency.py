@@ -1,7 +1,7 @@
 """Does the company a request has change its answer? It must not, and mistakes in batching show here.
 
 Every prompt gets three checks: the same seed twice; alone and as one of several prompts of a request;
-alone and while the server is busy with other requests. What differs is an item that is not correct.
+alone and while the server is answering other requests. What differs is an item that is not correct.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from benchmarks.evals.datasets import SHIPPED, read_rows
 from benchmarks.evals.evaluation import Document, Evaluation, Item
 
 MAX_TOKENS = 32
+LOAD_TOKENS = 16  # times as many tokens as a prompt under test gets are asked for by its company
 CHECKS = ("seed", "batch", "load")
 
 
@@ -26,6 +27,7 @@ class _Row(msgspec.Struct):
 class Consistency(Evaluation):
     name = "consistency"
     help = "the same answer twice: by seed, in a batch, and under load"
+    figures = ("acc",)
     data = SHIPPED / "prompts.jsonl"
     batch = 1
     alone = True
@@ -66,17 +68,26 @@ class Consistency(Evaluation):
 
     async def _load(self, text: str) -> tuple[str, str]:
         expected = await self._alone(text)
-        others = [
-            asyncio.create_task(self._alone(other, max_tokens=2 * self._count, ignore_eos=True))
-            for other in self._others()
-        ]
         try:
-            found = await self._alone(text)
-            await asyncio.gather(*others)
-        finally:
-            for task in others:
-                task.cancel()
+            async with asyncio.TaskGroup() as load:
+                found = await self._in_company(text, load)
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
         return expected, found
+
+    async def _in_company(self, text: str, load: asyncio.TaskGroup) -> str:
+        """The answer while the server is answering all the others, which nobody reads to their ends."""
+        others = []
+        begun = [(self.prompt(other), asyncio.Event()) for other in self._others()]
+        for prompt, event in begun:
+            long = {"max_tokens": LOAD_TOKENS * self._count, "ignore_eos": True}
+            others.append(load.create_task(self.completions.hold(prompt, event, **long)))
+        for _, event in begun:
+            await event.wait()
+        found = await self._alone(text)
+        for task in others:
+            task.cancel()
+        return found
 
     async def _alone(self, text: str, **fields: Any) -> str:
         (choice,) = await self.completions.complete([self.prompt(text)], **{"max_tokens": self._count, **fields})

@@ -11,6 +11,8 @@ from benchmarks.evals.completions import Completions, Prompt
 from benchmarks.evals.statistics import accuracy
 from inference.text.tokenizer import get_tokenizer
 
+GROUP_CHARACTERS = 200  # at most, in the name of a group
+
 
 class Options(msgspec.Struct, kw_only=True, frozen=True):
     """How the questions are put. Part of what a run is identified by; each eval reads the ones it knows."""
@@ -55,6 +57,7 @@ class Evaluation(ABC):
     name: ClassVar[str]
     help: ClassVar[str]
     data: ClassVar[Path | None] = None  # the file that ships with the project
+    figures: ClassVar[tuple[str, ...]] = ()  # numbers of the summary that rules may name
     batch: ClassVar[int] = 16  # documents of one request
     alone: ClassVar[bool] = False  # one request after another, whatever the concurrency
 
@@ -72,6 +75,10 @@ class Evaluation(ABC):
     @abstractmethod
     def read(self, path: Path) -> list[Document]:
         """All documents of a file. Raises EvalError, which names the line."""
+
+    def note(self, documents: Sequence[Document]) -> str:
+        """What is worth knowing of all documents of a file; mostly nothing."""
+        return ""
 
     @abstractmethod
     async def answer(self, documents: Sequence[Document]) -> list[Item]:

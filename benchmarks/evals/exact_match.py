@@ -23,6 +23,7 @@ class _Row(msgspec.Struct):
 
 
 class ExactMatch(Evaluation):
+    figures = ("acc",)
     max_tokens: ClassVar[int]
     opening: ClassVar[str]  # how the reply begins
     batch = 1  # solutions differ in length: one that ends makes room for the next

@@ -3,15 +3,17 @@
 import shutil
 from pathlib import Path
 
-from benchmarks.evals.datasets import check_sha256
+from benchmarks.evals.datasets import check_sha256, known_sha256
 from benchmarks.evals.errors import EvalError
 
 
 def fetch(repo: str, file: str, target: Path, *, revision: str = "main", expected: str = "") -> str:
     """Copy one file of a data set to `target`, and return its SHA-256. Raises EvalError.
 
+    `expected` is a checksum, or the name of a public file as `datasets.PUBLIC` has it.
     A target that is there already with the `expected` checksum is left as it is, without a connection.
     """
+    expected = known_sha256(expected)
     if target.exists():
         return check_sha256(target, expected)
     try:
@@ -29,10 +31,13 @@ def fetch(repo: str, file: str, target: Path, *, revision: str = "main", expecte
             f"{repo}/{file} cannot be fetched ({reason}); when this machine is offline, {_by_hand(target)}"
         ) from None
     checksum = check_sha256(found, expected)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f"{target.name}.part")
-    shutil.copyfile(found, part)
-    part.replace(target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_name(f"{target.name}.part")
+        shutil.copyfile(found, part)
+        part.replace(target)
+    except OSError as error:
+        raise EvalError(f"output: {target} cannot be written: {error.strerror}") from None
     return checksum
 
 

@@ -5,7 +5,7 @@ a run that was killed in the middle of one loses that line alone.
 """
 
 import fcntl
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from benchmarks.evals.errors import EvalError
 from benchmarks.evals.evaluation import Item
 
 ITEMS = "items.jsonl"
+BEGINNING = b'{"settings":'  # of every file of ours
 
 
 class Header(msgspec.Struct, kw_only=True):
@@ -31,15 +32,17 @@ class Journal:
     def __init__(self, folder: Path, header: Header) -> None:
         """Go on with what is in `folder`, or begin. Raises EvalError when it holds another run, or one that runs."""
         self.items: dict[int, Item] = {}
+        self._folder = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = (folder / ITEMS).open("a+b")
+            # Unbuffered: what a full disk refused must not be tried again when the file is closed.
+            self._file = (folder / ITEMS).open("a+b", buffering=0)
         except OSError as error:
-            raise EvalError(f"output: {folder} cannot be written: {error.strerror}") from None
+            raise unwritable(folder, error) from None
         try:
-            self._lock(folder)
-            self.header = self._take_up(folder, header)
-        except EvalError:
+            self._lock()
+            self.header = self._take_up(header)
+        except BaseException:
             self._file.close()
             raise
         self.resumed = len(self.items)
@@ -50,44 +53,58 @@ class Journal:
     def __exit__(self, *exc: object) -> None:
         self._file.close()
 
-    def append(self, items: Iterable[Item]) -> None:
-        """Keep items. They are with the operating system when this returns, so they outlive this process."""
+    def append(self, items: Sequence[Item]) -> None:
+        """Keep items: they are with the operating system when this returns, so they outlive this process.
+
+        Raises EvalError when the file cannot be written.
+        """
         for item in items:
             if item.doc in self.items:
                 raise ValueError(f"document {item.doc} was answered twice")
-            self.items[item.doc] = item
-            self._write(item)
-        self._file.flush()
+        self._write(items)
+        self.items |= {item.doc: item for item in items}
 
-    def _lock(self, folder: Path) -> None:
+    def _lock(self) -> None:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise EvalError(f"output: another run is writing to {folder}") from None
+            raise EvalError(f"output: another run is writing to {self._folder}") from None
 
-    def _take_up(self, folder: Path, header: Header) -> Header:
-        self._file.seek(0)
-        lines = self._file.read().split(b"\n")
-        whole = lines[:-1]  # what is behind the last end of a line was torn off, or is nothing
-        self._file.truncate(sum(len(line) + 1 for line in whole))
+    def _take_up(self, header: Header) -> Header:
+        """The header that counts: the one in the file, or this one. Changes nothing of a file that is not ours."""
+        path = self._folder / ITEMS
+        content = path.read_bytes()
+        *whole, torn = content.split(b"\n")  # what is behind the last end of a line was torn off, or is nothing
+        if not whole and torn[: len(BEGINNING)] != BEGINNING[: len(torn)]:
+            raise EvalError(f"output: {path} is not the items of a run")
         if not whole:
-            self._write(header)
-            self._file.flush()
+            self._file.truncate(0)
+            self._write([header])
             return header
         try:
             found = msgspec.json.decode(whole[0], type=Header)
             for line in whole[1:]:
                 item = msgspec.json.decode(line, type=Item)
                 if item.doc in self.items:
-                    raise EvalError(f"output: {folder / ITEMS} has document {item.doc} twice")
+                    raise EvalError(f"output: {path} has document {item.doc} twice")
                 self.items[item.doc] = item
         except msgspec.MsgspecError as error:
-            raise EvalError(f"output: {folder / ITEMS} is not the items of a run: {error}") from None
-        _compare(folder, found.settings, header.settings)
+            raise EvalError(f"output: {path} is not the items of a run: {error}") from None
+        _compare(self._folder, found.settings, header.settings)
+        self._file.truncate(len(content) - len(torn))
         return found
 
-    def _write(self, record: msgspec.Struct) -> None:
-        self._file.write(msgspec.json.encode(record) + b"\n")
+    def _write(self, records: Sequence[msgspec.Struct]) -> None:
+        rest = b"".join(msgspec.json.encode(record) + b"\n" for record in records)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            raise unwritable(self._folder, error) from None
+
+
+def unwritable(folder: Path, error: OSError) -> EvalError:
+    return EvalError(f"output: {folder} cannot be written: {error.strerror}")
 
 
 def read_header(folder: Path) -> Header | None:

@@ -12,7 +12,7 @@ import msgspec
 from benchmarks.evals.completions import Choice
 from benchmarks.evals.datasets import SHIPPED, read_rows
 from benchmarks.evals.errors import EvalError
-from benchmarks.evals.evaluation import Document, Evaluation, Item
+from benchmarks.evals.evaluation import GROUP_CHARACTERS, Document, Evaluation, Item
 
 LETTERS = ("A", "B", "C", "D")
 TOP = 20  # the most that the OpenAI-compatible servers give
@@ -34,6 +34,7 @@ class _Row(msgspec.Struct):
 class Mmlu(Evaluation):
     name = "mmlu"
     help = "four-choice questions: accuracy, and by subject"
+    figures = ("acc",)
     data = SHIPPED / "four_choice.jsonl"
 
     def read(self, path: Path) -> list[Document]:
@@ -83,6 +84,8 @@ def _document(index: int, row: _Row) -> Document:
     letter = LETTERS[number] if 0 <= number < len(LETTERS) else row.answer
     if letter not in LETTERS:
         raise ValueError(f"answer: expected a letter from A to D or a number from 0 to 3, got {row.answer!r}")
+    if len(row.subject) > GROUP_CHARACTERS:
+        raise ValueError(f"subject: expected at most {GROUP_CHARACTERS} characters, got {len(row.subject)}")
     lines = [f"{name}. {_plain(text)}" for name, text in zip(LETTERS, choices, strict=True)]
     subject = row.subject.replace("_", " ") or "everything"
     head = f"User: You are a very talented expert in {subject}. Answer this question:\n{_plain(row.question)}"

@@ -13,10 +13,11 @@ from django.db import IntegrityError, models, transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from benchmarks.evals.evaluation import GROUP_CHARACTERS
 from benchmarks.evals.sweeps import EvalSchedule, EvalSweep
 from benchmarks.models.runs import LOST_SECONDS, OPEN, Run, Status
 
-__all__ = ["EvalItem", "EvalRun", "EvalSchedule", "EvalSweep"]
+__all__ = ["EvalBaseline", "EvalItem", "EvalRun", "EvalSchedule", "EvalSweep"]
 
 
 def new_key() -> str:
@@ -30,10 +31,6 @@ class EvalRunQuerySet(models.QuerySet["EvalRun"]):
     def silent(self) -> "EvalRunQuerySet":
         """Running by their row, while nobody says so any more."""
         return self.filter(status=Status.RUNNING, heartbeat__lt=timezone.now() - timedelta(seconds=LOST_SECONDS))
-
-    def for_lists(self) -> "EvalRunQuerySet":
-        """Without the large column."""
-        return self.defer("summary")
 
     def claim_next(self) -> "EvalRun | None":
         """The oldest queued run whose server has no other one, which is the caller's now; None without such a run.
@@ -89,6 +86,7 @@ class EvalRun(models.Model):
     fingerprint = models.CharField(max_length=64, blank=True)
     backend = models.CharField(max_length=40, blank=True)
     device = models.CharField(max_length=100, blank=True)
+    dtype = models.CharField("data type", max_length=60, blank=True, help_text="Of weights and states.")
     acc = models.FloatField("accuracy", null=True, blank=True)
     acc_stderr = models.FloatField(null=True, blank=True)
     ppl = models.FloatField("perplexity", null=True, blank=True)
@@ -117,6 +115,11 @@ class EvalRun(models.Model):
         return f"{self.task} {self.label or self.model or self.key}"
 
     @property
+    def engine_words(self) -> str:
+        """Back end, device and data type, as far as the server tells."""
+        return " ".join(filter(None, (self.backend, self.device, self.dtype))) or "–"
+
+    @property
     def folder(self) -> Path:
         """Where its command keeps items and summary; a run that goes on needs them."""
         return settings.RWKV.var_dir / "benchmarks" / "evals" / self.key
@@ -141,6 +144,24 @@ class EvalRun(models.Model):
         return bool(closed)
 
 
+class EvalBaseline(models.Model):
+    """The run that others of its sweep and label are held against. People set it; no run replaces it by itself."""
+
+    sweep = models.ForeignKey(EvalSweep, models.CASCADE, related_name="baselines")
+    label = models.CharField(max_length=200, blank=True)
+    run = models.ForeignKey(EvalRun, models.PROTECT, related_name="baselines")
+    set_at = models.DateTimeField(auto_now=True)
+    set_by = models.CharField(max_length=150, blank=True, editable=False)
+
+    class Meta:
+        verbose_name = "eval baseline"
+        ordering = ["sweep", "label"]
+        constraints = [models.UniqueConstraint(fields=["sweep", "label"], name="evalbaseline_once")]
+
+    def __str__(self) -> str:
+        return f"{self.run} for {self.sweep}"
+
+
 class EvalItem(models.Model):
     """One document of a run."""
 
@@ -151,7 +172,7 @@ class EvalItem(models.Model):
     predicted = models.TextField(blank=True)
     expected = models.TextField(blank=True)
     tokens = models.PositiveIntegerField(default=0, help_text="Scored or generated.")
-    group = models.CharField(max_length=200, blank=True)
+    group = models.CharField(max_length=GROUP_CHARACTERS, blank=True)
     details = models.JSONField(default=dict, blank=True)
 
     class Meta:

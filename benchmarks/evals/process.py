@@ -37,7 +37,17 @@ def execute(run: EvalRun, stopping: threading.Event) -> None:
         words = " ".join(error.messages) if isinstance(error, ValidationError) else str(error).strip("'\"")
         run.end(Status.FAILED, f"the run could not be started: {words}")
         return
-    reason = _watch(run, process, stopping)
+    try:
+        _close(run, process, _watch(run, process, stopping))
+    except Exception as error:  # a run that stays open would block its server
+        log.exception("%s could not be supervised to its end", run.key)
+        run.end(Status.FAILED, f"{type(error).__name__}: {error}")
+    finally:
+        process.kill()  # without effect on one that has ended
+        process.wait()
+
+
+def _close(run: EvalRun, process: subprocess.Popen[bytes], reason: str) -> None:
     store_summary(run)
     if reason == "not ours":
         log.warning("%s was ended by another process while this one supervised it", run.key)
@@ -45,6 +55,8 @@ def execute(run: EvalRun, stopping: threading.Event) -> None:
         EvalRun.objects.filter(pk=run.pk, status=Status.RUNNING).update(status=Status.QUEUED)
     elif reason == "cancelled":
         run.end(Status.CANCELLED)
+    elif process.returncode < 0:
+        run.end(Status.FAILED, f"the command was ended by {signal.Signals(-process.returncode).name}")
     elif process.returncode:
         run.end(Status.FAILED, _tail(run.folder / "log") or f"the command ended with {process.returncode}")
     else:
@@ -76,9 +88,11 @@ def _arguments(run: EvalRun) -> list[str]:
         "allow-host": run.host_of_server,  # `check_target_url` has allowed it
         "output": run.folder,
         "data": datafiles.resolve(wanted["data"]) if wanted["data"] else None,
+        "sha256": wanted.get("sha256"),  # which runs of older configurations do not have
         "limit": wanted["limit"],
         "model": wanted["model"],
         "concurrency": wanted["concurrency"],
+        "batch": wanted.get("batch"),
         "api-key-env": wanted["api_key_variable"],
         **{name.replace("_", "-"): _option(name, value) for name, value in wanted["options"].items()},
     }

@@ -1,8 +1,7 @@
 """A progress bar on a terminal, and a line now and then elsewhere."""
 
-import sys
 import time
-from typing import TextIO
+from collections.abc import Callable
 
 WIDTH = 30
 TERMINAL_SECONDS = 0.1
@@ -10,12 +9,12 @@ LINE_SECONDS = 10.0
 
 
 class Progress:
-    """Call with how many are done and how many there are; `close` ends the line."""
+    """Call with how many are done and how many there are; `close` ends the line. `write` adds nothing to its text."""
 
-    def __init__(self, title: str, stream: TextIO | None = None) -> None:
+    def __init__(self, title: str, write: Callable[[str], object], *, terminal: bool) -> None:
         self._title = title
-        self._stream = stream or sys.stderr
-        self._bar = self._stream.isatty()
+        self._write = write
+        self._bar = terminal
         self._begun = time.monotonic()
         self._next = 0.0
         self._first: int | None = None
@@ -30,14 +29,13 @@ class Progress:
         line = f"{self._title} {done}/{total}{self._rest(done, total, now - self._begun)}"
         if self._bar:
             filled = WIDTH * done // max(total, 1)
-            self._stream.write(f"\r[{'#' * filled}{'.' * (WIDTH - filled)}] {line}\x1b[K")
+            self._write(f"\r[{'#' * filled}{'.' * (WIDTH - filled)}] {line}\x1b[K")
         else:
-            self._stream.write(f"{line}\n")
-        self._stream.flush()
+            self._write(f"{line}\n")
 
     def close(self) -> None:
-        if self._bar:
-            self._stream.write("\n")
+        if self._bar and self._first is not None:
+            self._write("\n")
 
     def _rest(self, done: int, total: int, seconds: float) -> str:
         new = done - (self._first or 0)

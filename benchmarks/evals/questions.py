@@ -1,5 +1,6 @@
 """Questions of every kind, answered as a chat would: texts to read, and how fast they came."""
 
+import random
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ import msgspec
 from benchmarks.evals.datasets import SHIPPED, read_rows
 from benchmarks.evals.evaluation import Document, Evaluation, Item
 
+DRAWN = 128
 MAX_TOKENS = 256
 
 
@@ -19,12 +21,18 @@ class _Row(msgspec.Struct):
 
 class Questions(Evaluation):
     name = "questions"
-    help = "128 questions answered: texts to read, and the throughput"
+    help = "128 questions drawn by --seed, and answered: texts to read, and the throughput"
+    figures = ("seconds_p50", "seconds_max")
     data = SHIPPED / "questions.jsonl"
     batch = 1  # so that each answer has a time of its own, and one that ends makes room for the next
 
     def read(self, path: Path) -> list[Document]:
-        return read_rows(path, _Row, lambda index, row: Document(index=index, text=row.question))
+        """Some of the file, none of them twice, in the order in which they are drawn."""
+        known = read_rows(path, _Row, lambda index, row: Document(index=index, text=row.question))
+        return random.Random(self.options.seed).sample(known, min(DRAWN, len(known)))
+
+    def note(self, documents: Sequence[Document]) -> str:
+        return "" if len(documents) == DRAWN else f"the file has {len(documents)} questions, fewer than {DRAWN}"
 
     async def answer(self, documents: Sequence[Document]) -> list[Item]:
         begun = time.perf_counter()

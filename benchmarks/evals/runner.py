@@ -12,11 +12,11 @@ import msgspec
 from benchmarks.evals import registry
 from benchmarks.evals.client import Client
 from benchmarks.evals.completions import Completions
-from benchmarks.evals.datasets import check_sha256
+from benchmarks.evals.datasets import check_sha256, known_sha256
 from benchmarks.evals.errors import EvalError
 from benchmarks.evals.evaluation import Document, Evaluation, Options
 from benchmarks.evals.journal import Header, Journal
-from benchmarks.evals.summary import Summary, write_summary
+from benchmarks.evals.summary import SPEEDS, Summary, read_speeds, write_summary
 from benchmarks.evals.target import check_target, load_model, read_server
 
 
@@ -27,7 +27,7 @@ class Plan(msgspec.Struct, kw_only=True, frozen=True):
     base_url: str
     output: Path
     data: Path | None = None  # None: what ships with the project
-    sha256: str = ""  # what the data must have
+    sha256: str = ""  # what the data must have, or the name of a public data set
     limit: int | None = None  # the first documents alone
     model: str = ""  # "": the first one that is loaded
     load: bool = False  # have the service change to the model first
@@ -47,9 +47,11 @@ async def run(plan: Plan, *, key: Callable[[], str] = str, report: Report = lamb
     path = plan.data or kind.data
     if path is None:
         raise EvalError(f"data: {plan.eval} needs a file")
-    checksum = check_sha256(path, plan.sha256)
-    documents = kind(plan.options).read(path)[: plan.limit]
-    async with Client(base_url, key=key, connections=plan.concurrency) as client:
+    checksum = check_sha256(path, known_sha256(plan.sha256))
+    reader = kind(plan.options)
+    found = reader.read(path)
+    documents, note = found[: plan.limit], reader.note(found)
+    async with Client(base_url, key=key) as client:
         if plan.load:
             await load_model(client, plan.model)
         server = await read_server(client, plan.model)
@@ -68,11 +70,12 @@ async def run(plan: Plan, *, key: Callable[[], str] = str, report: Report = lamb
             begun, problem = time.perf_counter(), ""
             try:
                 await _answer_all(evaluation, documents, journal, plan, report)
-            except (EvalError, asyncio.CancelledError) as error:
-                problem = str(error) or "interrupted"
+            except BaseException as error:
+                problem = _words(error)
                 raise
             finally:
-                summary = _summarise(evaluation, documents, journal, time.perf_counter() - begun, problem)
+                speeds = _speeds(completions, journal, time.perf_counter() - begun) or read_speeds(plan.output)
+                summary = _summarise(evaluation, documents, journal, note=note, error=problem, **speeds)
                 write_summary(plan.output, summary)
     return summary
 
@@ -97,26 +100,36 @@ async def _answer_all(
         raise failures.exceptions[0] from None
 
 
+def _words(error: BaseException) -> str:
+    if isinstance(error, EvalError):
+        return str(error)
+    if isinstance(error, asyncio.CancelledError | KeyboardInterrupt):
+        return "interrupted"
+    return f"{type(error).__name__}: {error}"
+
+
+def _speeds(completions: Completions, journal: Journal, seconds: float) -> dict[str, Any]:
+    """The fields of `SPEEDS` by what this session has answered; {} if it has answered nothing."""
+    answered = len(journal.items) - journal.resumed
+    if not answered:
+        return {}
+    tokens = completions.prompt_tokens, completions.output_tokens
+    values = (seconds, answered / seconds, tokens[0], tokens[0] / seconds, tokens[1], tokens[1] / seconds)
+    return dict(zip(SPEEDS, values, strict=True))
+
+
 def _summarise(
-    evaluation: Evaluation, documents: list[Document], journal: Journal, seconds: float, problem: str
+    evaluation: Evaluation, documents: list[Document], journal: Journal, *, error: str, **fields: Any
 ) -> Summary:
     items = [journal.items[document.index] for document in documents if document.index in journal.items]
-    answered = len(items) - journal.resumed
-    figures: dict[str, Any] = evaluation.summarise(items) if items else {}
-    completions = evaluation.completions
     return Summary(
         eval=evaluation.name,
-        status="failed" if problem else "completed",
-        error=problem,
+        status="failed" if error else "completed",
+        error=error,
         n=len(items),
         documents=len(documents),
         resumed=journal.resumed,
-        seconds=seconds,
-        documents_per_second=answered / seconds,
-        prompt_tokens=completions.prompt_tokens,
-        prompt_tokens_per_second=completions.prompt_tokens / seconds,
-        output_tokens=completions.output_tokens,
-        output_tokens_per_second=completions.output_tokens / seconds,
         settings=journal.header.settings,
-        figures=figures,
+        figures=evaluation.summarise(items) if items else {},
+        **fields,
     )

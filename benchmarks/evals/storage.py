@@ -13,7 +13,7 @@ ROWS = 1000  # of one INSERT
 
 # Columns of a run that its summary has under the same name, and those from its settings.
 FIGURES = ("n", "documents", "acc", "acc_stderr", "ppl", "ppl_stderr", "bits_per_byte", "documents_per_second")
-SETTINGS = ("model", "fingerprint", "backend", "device")
+SETTINGS = ("model", "fingerprint", "backend", "device", "dtype")
 
 
 def store_items(run: EvalRun, items: Sequence[Item]) -> None:
@@ -30,7 +30,8 @@ def store_summary(run: EvalRun) -> None:
         return
     settings = summary.get("settings", {})
     values = {name: summary[name] for name in FIGURES if summary.get(name) is not None}
-    values |= {name: settings.get(name, "") for name in SETTINGS}
+    # A server that is not ours may say anything of itself.
+    values |= {name: settings.get(name, "")[: EvalRun._meta.get_field(name).max_length] for name in SETTINGS}
     run.summary = _without_nul(summary)
     for name, value in values.items():
         setattr(run, name, value)

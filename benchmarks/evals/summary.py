@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from benchmarks.evals.journal import unwritable
+
 SUMMARY = "summary.json"
 
 # What the line names, in this order, where a run has it: (figure, its standard error, digits).
@@ -14,10 +16,18 @@ SHOWN = (
     ("ppl", "ppl_stderr", 4),
     ("bits_per_byte", None, 4),
 )
+SPEEDS = (
+    "seconds",
+    "documents_per_second",
+    "prompt_tokens",
+    "prompt_tokens_per_second",
+    "output_tokens",
+    "output_tokens_per_second",
+)
 
 
 class Summary(msgspec.Struct, kw_only=True):
-    """`figures` depend on the eval. Speeds and token counts are those of the last session of a resumed run."""
+    """`figures` depend on the eval. Speeds and token counts are those of the last session that answered anything."""
 
     eval: str
     status: Literal["completed", "failed"]
@@ -25,12 +35,13 @@ class Summary(msgspec.Struct, kw_only=True):
     n: int  # documents that are answered
     documents: int  # that there are
     resumed: int  # answered by an earlier session
-    seconds: float
-    documents_per_second: float
-    prompt_tokens: int
-    prompt_tokens_per_second: float
-    output_tokens: int
-    output_tokens_per_second: float
+    seconds: float = 0.0
+    documents_per_second: float | None = None  # None, as the other speeds: nothing was answered, or nobody knows
+    prompt_tokens: int = 0
+    prompt_tokens_per_second: float | None = None
+    output_tokens: int = 0
+    output_tokens_per_second: float | None = None
+    note: str = ""  # what is worth knowing of the data
     settings: dict[str, Any]
     figures: dict[str, Any]
 
@@ -46,14 +57,33 @@ class Summary(msgspec.Struct, kw_only=True):
                 words.append(f"{name}={self.figures[name]:.{digits}f}")
                 if error and self.figures.get(error) is not None:
                     words.append(f"±{self.figures[error]:.{digits}f}")
-        speed = f"{self.documents_per_second:.1f} documents/s, {self.prompt_tokens_per_second:.0f} prompt tokens/s"
-        if self.output_tokens:
-            speed += f", {self.output_tokens_per_second:.0f} output tokens/s"
-        return f"{' '.join(words)} | {speed}, {self.seconds:.1f} s"
+        speeds = [
+            _speed(self.documents_per_second, 1, "documents/s"),
+            _speed(self.prompt_tokens_per_second, 0, "prompt tokens/s"),
+            _speed(self.output_tokens_per_second, 0, "output tokens/s") if self.output_tokens else "",
+            f"{self.seconds:.1f} s",
+        ]
+        return f"{' '.join(words)} | {', '.join(filter(None, speeds))}"
 
 
 def write_summary(folder: Path, summary: Summary) -> None:
-    """In one move, so that a reader finds the old one or the new one."""
+    """In one move, so that a reader finds the old one or the new one. Raises EvalError."""
     part = folder / f"{SUMMARY}.part"
-    part.write_bytes(msgspec.json.format(msgspec.json.encode(summary.flat()), indent=2) + b"\n")
-    os.replace(part, folder / SUMMARY)
+    try:
+        part.write_bytes(msgspec.json.format(msgspec.json.encode(summary.flat()), indent=2) + b"\n")
+        os.replace(part, folder / SUMMARY)
+    except OSError as error:
+        raise unwritable(folder, error) from None
+
+
+def read_speeds(folder: Path) -> dict[str, Any]:
+    """The fields of `SPEEDS` as an earlier session wrote them; {} where none has, or none that can be read."""
+    try:
+        found = msgspec.json.decode((folder / SUMMARY).read_bytes(), type=dict[str, Any])
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return {}
+    return {name: found[name] for name in SPEEDS} if found.keys() >= set(SPEEDS) else {}
+
+
+def _speed(value: float | None, digits: int, unit: str) -> str:
+    return "" if value is None else f"{value:.{digits}f} {unit}"

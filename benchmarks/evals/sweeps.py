@@ -12,6 +12,8 @@ from django_celery_beat.models import PeriodicTask
 
 from benchmarks import datafiles
 from benchmarks.allowed import check_target_url
+from benchmarks.evals.datasets import PUBLIC, known_sha256
+from benchmarks.evals.errors import EvalError
 from benchmarks.evals.evaluation import Options
 from benchmarks.evals.registry import EVALS
 
@@ -64,6 +66,14 @@ def read_options(value: object) -> Options:
         raise ValidationError(str(error)) from None
 
 
+def check_checksum(text: str) -> None:
+    """Raises ValidationError."""
+    try:
+        known_sha256(text)
+    except EvalError as error:
+        raise ValidationError(str(error)) from None
+
+
 class EvalSweep(models.Model):
     """One eval over models, data types and settings; without entries, one run."""
 
@@ -76,10 +86,20 @@ class EvalSweep(models.Model):
         validators=[datafiles.check_path],
         help_text="File below the folder benchmarks/datasets of VAR_DIR. Empty: what ships with the project.",
     )
+    sha256 = models.CharField(
+        "SHA-256",
+        max_length=64,
+        blank=True,
+        validators=[check_checksum],
+        help_text=f"What the file must have, or the name of a public one: {', '.join(PUBLIC)}.",
+    )
     limit = models.PositiveIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1)], help_text="The first documents alone."
     )
     concurrency = models.PositiveSmallIntegerField(default=8, validators=[MinValueValidator(1)])
+    batch = models.PositiveSmallIntegerField(
+        null=True, blank=True, validators=[MinValueValidator(1)], help_text="Documents of one request; the eval's own."
+    )
     options = models.JSONField(
         default=dict, blank=True, validators=[read_options], help_text='Options by name, like {"prefix": 0}.'
     )
@@ -113,8 +133,10 @@ class EvalSweep(models.Model):
                 "model": entry.model or self.target.model,
                 "load": entry.load,
                 "data": self.data,
+                "sha256": self.sha256,
                 "limit": self.limit,
                 "concurrency": self.concurrency,
+                "batch": self.batch,
                 "options": {**self.options, **entry.options},
             }
 

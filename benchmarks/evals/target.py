@@ -21,6 +21,7 @@ class Server(msgspec.Struct, kw_only=True, frozen=True):
     fingerprint: str = ""
     backend: str = ""
     device: str = ""
+    dtype: str = ""  # of weights and activations, and of the states where that is another one
 
 
 class _Model(msgspec.Struct):
@@ -41,6 +42,7 @@ class _Engine(msgspec.Struct):
     model: _LoadedModel | None = None
     backend: str = ""
     device: str = ""
+    dtype: str = ""
 
 
 class _Stats(msgspec.Struct):
@@ -85,6 +87,7 @@ async def read_server(client: Client, model: str = "") -> Server:
                 fingerprint=engine.model.fingerprint,
                 backend=engine.backend,
                 device=engine.device,
+                dtype=engine.dtype,
             )
     return Server(base_url=client.base_url, model=chosen)
 

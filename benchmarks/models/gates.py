@@ -7,6 +7,9 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q
 
+from benchmarks.evals.registry import EVALS
+from benchmarks.evals.rules import check_figure
+from benchmarks.evals.sweeps import EvalSweep, tasks
 from benchmarks.loadgen import figures, gates
 from benchmarks.models.runs import Run
 from benchmarks.models.scenarios import Scenario
@@ -47,8 +50,14 @@ class GateRule(models.Model):
     """A limit of one figure: in its own unit, or in percent of change against the baseline."""
 
     scenario = models.ForeignKey(Scenario, models.CASCADE, related_name="gates", null=True, blank=True)
-    eval_task = models.CharField(
-        "eval", max_length=60, blank=True, help_text="Name of an eval, in place of a scenario."
+    eval_task = models.CharField("eval", max_length=60, blank=True, choices=tasks, help_text="In place of a scenario.")
+    sweep = models.ForeignKey(
+        EvalSweep,
+        models.CASCADE,
+        related_name="gates",
+        null=True,
+        blank=True,
+        help_text="For the runs of one sweep of the eval alone.",
     )
     metric = models.CharField(
         max_length=100, help_text="A figure of the summary: ttft.p99, output_throughput, for an eval acc …"
@@ -59,7 +68,7 @@ class GateRule(models.Model):
     enabled = models.BooleanField(default=True)
 
     class Meta:
-        ordering = ["scenario", "eval_task", "metric"]
+        ordering = ["scenario", "eval_task", "sweep", "metric"]
         constraints = [
             models.CheckConstraint(condition=Q(scenario__isnull=True) ^ Q(eval_task=""), name="gate_scenario_or_eval"),
             models.CheckConstraint(condition=Q(comparison__in=Comparison.values), name="gate_comparison"),
@@ -70,9 +79,15 @@ class GateRule(models.Model):
             ),
             models.UniqueConstraint(
                 fields=["eval_task", "metric", "comparison", "relative"],
-                condition=~Q(eval_task=""),
+                condition=~Q(eval_task="") & Q(sweep=None),
                 name="gate_once_for_eval",
             ),
+            models.UniqueConstraint(
+                fields=["sweep", "metric", "comparison", "relative"],
+                condition=~Q(sweep=None),
+                name="gate_once_for_sweep",
+            ),
+            models.CheckConstraint(condition=Q(sweep=None) | ~Q(eval_task=""), name="gate_sweep_of_eval"),
         ]
 
     def __str__(self) -> str:
@@ -85,11 +100,15 @@ class GateRule(models.Model):
     def clean(self) -> None:
         if bool(self.scenario_id) == bool(self.eval_task):
             raise ValidationError("a rule is for a scenario or for an eval")
-        if self.scenario_id:
-            try:
+        if self.sweep and self.sweep.task != self.eval_task:
+            raise ValidationError({"sweep": f"is a sweep of {self.sweep.task}"})
+        try:
+            if self.scenario_id:
                 figures.figure(self.metric)
-            except ValueError as error:
-                raise ValidationError({"metric": str(error)}) from None
+            elif self.eval_task in EVALS:
+                check_figure(self.eval_task, self.metric)
+        except ValueError as error:
+            raise ValidationError({"metric": str(error)}) from None
 
 
 class GateResult(models.Model):

@@ -194,6 +194,7 @@ class EngineStatus(msgspec.Struct, kw_only=True):
     model: ModelInfo | None = None
     backend: str = ""
     device: str = ""
+    dtype: str = ""  # of weights and activations, and of the WKV states where that is another one
     progress: float = 0.0  # share of the checkpoint that is loaded
     slots: int = 0
     step_tokens: int = 0  # most tokens of one step

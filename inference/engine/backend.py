@@ -70,6 +70,10 @@ class Backend(Protocol):
     slots: int
     overlap: bool  # True: a step may be launched before the result of the one before it is read
 
+    @property
+    def dtype(self) -> str:
+        """Of weights and activations, and of the WKV states between steps where that is another one."""
+
     def open_slot(
         self, slot: int, sampling: Sampling, stop_ids: Sequence[int], generated: Sequence[int], prompt: Sequence[int]
     ) -> None:

@@ -11,6 +11,14 @@ class SlotStates:
 
     _state: Any
 
+    @property
+    def dtype(self) -> str:
+        """As in "float16", or "float16, float32 states" where WKV states are kept otherwise than the activations."""
+        activations, states = (
+            str(tensor.dtype).removeprefix("torch.") for tensor in (self._state.shift, self._state.wkv)
+        )
+        return activations if states == activations else f"{activations}, {states} states"
+
     def export_state(self, slot: int) -> dict[str, Tensor]:
         return {name: tensor.to("cpu", copy=True) for name, tensor in self._slot_state(slot).items()}
 

@@ -31,6 +31,7 @@ def test_health_and_stats(api):
     (engine,) = stats["engines"]
     assert engine["state"] == "ready"
     assert engine["rows"] == []
+    assert (engine["backend"], engine["device"], engine["dtype"]) == ("torch", "cpu", "float32")
 
 
 def test_the_front_page_for_programs_and_for_people(api):

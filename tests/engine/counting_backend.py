@@ -25,6 +25,7 @@ class _Done:
 class CountingBackend:
     name = "counting"
     device = "cpu"
+    dtype = "int"
     model = ModelInfo(id="counting", layers=1, width=1, vocab=VOCAB, parameters=0, fingerprint="counting")
 
     def __init__(self, slots: int, *, overlap: bool = False) -> None:

@@ -89,6 +89,14 @@ def test_logits_agree_with_the_float64_transcription(deep_checkpoint, dtype, bou
     assert worst < bound
 
 
+@pytest.mark.parametrize(
+    ("dtype", "words"),
+    [(torch.float32, "float32"), (torch.float64, "float64"), (torch.bfloat16, "bfloat16, float32 states")],
+)
+def test_a_back_end_says_in_which_data_types_it_works(tiny_checkpoint, dtype, words):
+    assert TorchBackend(tiny_checkpoint, 1, "cpu", dtype).dtype == words
+
+
 def test_greedy_text_is_that_of_the_official_package(small_checkpoint):
     prompt = random_ids(16, seed=5)
     program = """if True:

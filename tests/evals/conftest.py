@@ -1,16 +1,21 @@
 import asyncio
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from benchmarks.evals.runner import Plan, run
 from benchmarks.evals.summary import Summary
+from inference.text.tokenizer import get_tokenizer
 from tests.evals.foreign import Foreign, running_foreign
 from tests.evals.leaning_model import make_leaning_checkpoint
 from tests.service import Service
+
+if TYPE_CHECKING:
+    from benchmarks.evals.models import EvalSweep
 
 WORDS = (" door", " bread", " garden", " lighthouse", " Constantinople")
 # They end differently, because a random model looks at the last words above all.
@@ -58,6 +63,22 @@ def foreign() -> Iterator[Foreign]:
         yield server
 
 
+@pytest.fixture
+def sweep(foreign: Foreign, passages: Path) -> "EvalSweep":
+    """A sweep of LAMBADA over the passages, without entries; the test needs a database."""
+    from benchmarks import datafiles
+    from benchmarks.evals.models import EvalSweep
+    from benchmarks.models import Target
+
+    datafiles.folder().mkdir(parents=True, exist_ok=True)
+    shutil.copy(passages, datafiles.folder() / "passages.jsonl")
+    target = Target.objects.create(name="foreign", base_url=foreign.url)
+    sweep = EvalSweep(name="nightly", task="lambada", target=target, data="passages.jsonl", concurrency=2)
+    sweep.full_clean()
+    sweep.save()
+    return sweep
+
+
 Answered = tuple[Summary, dict[int, dict[str, Any]]]
 
 
@@ -79,3 +100,8 @@ def read_items(output: Path) -> dict[int, dict[str, Any]]:
     items = {line["doc"]: line for line in lines}
     assert len(items) == len(lines), "a document was answered twice"
     return items
+
+
+def right_at(likes: int) -> int:
+    """How many of the passages a foreign server gets right."""
+    return 8 * sum(all(token % likes == 0 for token in get_tokenizer().encode(word)) for word in WORDS)

@@ -22,6 +22,7 @@ class Foreign:
         self.behave: Callable[[dict[str, Any]], web.StreamResponse | None] = lambda body: None
         self.hold_after: int | None = None  # requests behind these are never answered
         self.dead = False
+        self.dtype: str | None = None  # with it, it has a /stats as our own service
         self.url = ""
 
     def die(self) -> None:
@@ -30,6 +31,13 @@ class Foreign:
 
     async def models(self, request: web.Request) -> web.Response:
         return web.json_response({"data": [{"id": "foreign"}]})
+
+    async def stats(self, request: web.Request) -> web.Response:
+        if self.dtype is None:
+            raise web.HTTPNotFound
+        model = {"id": "foreign", "fingerprint": "f"}
+        engine = {"state": "ready", "model": model, "backend": "torch", "device": "cpu", "dtype": self.dtype}
+        return web.json_response({"engines": [engine]})
 
     async def completions(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -67,7 +75,8 @@ def running_foreign() -> Iterator[Foreign]:
     foreign = Foreign()
     loop = asyncio.new_event_loop()
     app = web.Application()
-    app.add_routes([web.get("/v1/models", foreign.models), web.post("/v1/completions", foreign.completions)])
+    app.add_routes([web.get("/v1/models", foreign.models), web.get("/stats", foreign.stats)])
+    app.add_routes([web.post("/v1/completions", foreign.completions)])
     runner = web.AppRunner(app, shutdown_timeout=0.1)
 
     async def start() -> None:

@@ -3,8 +3,10 @@
 from http import HTTPStatus
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
+from django.db.models import F
 from django.urls import reverse
+from scipy.stats import ttest_1samp
 
 from benchmarks.evals.evaluation import Item
 from benchmarks.evals.models import EvalRun, EvalSweep
@@ -105,6 +107,85 @@ def test_the_action_leads_to_the_comparison(admin_client, runs):
     chosen = {"action": "compare", "_selected_action": [run.pk for run in runs]}
     answer = admin_client.post(reverse(RUNS), chosen)
     assert answer.url == f"{reverse(COMPARE)}?runs={runs[0].pk},{runs[1].pk}"
+
+
+def choose(client, action: str, *runs: EvalRun):
+    return client.post(reverse(RUNS), {"action": action, "_selected_action": [run.pk for run in runs]})
+
+
+def test_a_baseline_is_made_used_and_dropped(admin_client):
+    target = Target.objects.create(name="here", base_url="http://127.0.0.1:1")
+    sweep = EvalSweep.objects.create(name="nightly", task="lambada", target=target)
+    monday, tuesday = (done_run("fp16", set(range(n)), sweep=sweep, series=f"s{n}") for n in (20, 10))
+    page = reverse("admin:benchmarks_evalrun_change", args=[tuesday.pk])
+    both = f"{reverse(COMPARE)}?runs={monday.pk},{tuesday.pk}"
+    assert "Flips against" not in admin_client.get(page).text
+    assert (
+        "or one that has a baseline"
+        in admin_client.post(reverse(RUNS), {"action": "compare", "_selected_action": [tuesday.pk]}, follow=True).text
+    )
+
+    choose(admin_client, "make_baseline", monday)
+    baseline = sweep.baselines.get()
+    assert (baseline.run, baseline.label, baseline.set_by) == (monday, "fp16", "admin")
+    assert both.replace(",", "%2C") in admin_client.get(page).text or both in admin_client.get(page).text
+    assert choose(admin_client, "compare", tuesday).url == both
+    assert admin_client.get(reverse(COMPARE), {"runs": tuesday.pk}).context["baseline"] == monday
+    wednesday = done_run("fp16", set(), sweep=sweep, series="s0")
+    assert choose(admin_client, "compare", tuesday, wednesday).url == f"{both},{wednesday.pk}"
+    assert (
+        "The baseline of its sweep"
+        in admin_client.get(reverse("admin:benchmarks_evalrun_change", args=[monday.pk])).text
+    )
+
+    choose(admin_client, "drop_baseline", monday)
+    assert not sweep.baselines.exists()
+    assert "Flips against" not in admin_client.get(page).text
+
+
+def test_a_newer_run_may_be_the_baseline_of_older_ones(admin_client):
+    target = Target.objects.create(name="here", base_url="http://127.0.0.1:1")
+    sweep = EvalSweep.objects.create(name="nightly", task="lambada", target=target)
+    old, new = (done_run("fp16", set(range(n)), sweep=sweep, series=f"s{n}") for n in (20, 10))
+    choose(admin_client, "make_baseline", new)
+    assert choose(admin_client, "compare", old, new).url == f"{reverse(COMPARE)}?runs={new.pk},{old.pk}"
+
+
+def test_only_those_who_may_set_baselines_do(client, runs):
+    user = User.objects.create_user("sam", is_staff=True)
+    user.user_permissions.add(Permission.objects.get(codename="view_evalrun"))
+    client.force_login(user)
+    page = client.get(reverse(RUNS)).text
+    assert 'value="compare"' in page
+    assert "make_baseline" not in page and "drop_baseline" not in page
+
+
+def test_the_p_of_changed_log_probabilities(admin_client, runs):
+    page = admin_client.get(reverse(COMPARE), {"runs": f"{runs[0].pk},{runs[1].pk}"})
+    row = dict(zip(page.context["overview"]["headers"], page.context["overview"]["rows"][1], strict=True))
+    assert (row["Δ logprob, mean"], row["p of Δ"]) == ("+0.00000", "1")
+    runs[1].items.update(logprob=F("logprob") - 0.5)
+    runs[1].items.filter(doc=3).update(logprob=-9)
+    page = admin_client.get(reverse(COMPARE), {"runs": f"{runs[0].pk},{runs[1].pk}"})
+    row = dict(zip(page.context["overview"]["headers"], page.context["overview"]["rows"][1], strict=True))
+    changes = [-0.5] * 29 + [-9 + 1.03]
+    assert row["p of Δ"] == f"{ttest_1samp(changes, 0).pvalue:.4g}"
+
+
+def test_a_run_that_has_asked_nothing_yet_has_no_prefix_policy(admin_client):
+    run = EvalRun.objects.create(task="lambada", base_url="http://127.0.0.1:1")
+    page = admin_client.get(reverse("admin:benchmarks_evalrun_change", args=[run.pk])).text
+    assert "prefix token" not in page
+
+
+def test_bits_per_byte_and_the_data_type_are_shown(admin_client):
+    run = done_run("fp16", set(), task="bpb", dtype="float16, float32 states", bits_per_byte=0.61234)
+    run.summary |= {"bits_per_byte_ci95": [0.6, 0.625], "note": "worth knowing"}
+    run.save()
+    page = admin_client.get(reverse("admin:benchmarks_evalrun_change", args=[run.pk])).text
+    for words in ("0.6123 (0.6000 – 0.6250)", "float16, float32 states", "worth knowing"):
+        assert words in page
+    assert "float16, float32 states" in admin_client.get(reverse(RUNS)).text
 
 
 def test_cancel_and_go_on(admin_client, redis_url):

@@ -10,6 +10,13 @@ from benchmarks.evals.answers import final_boxed, final_number, same_expression,
         ("first 3, then $40.", "$40"),
         ("it is \\boxed{17}, not 18", "17"),
         ("-5", "-5"),
+        ("it is -$3.50", "-$3.50"),
+        (".5", ".5"),
+        ("= .25 l", ".25"),
+        ("10-12", "12"),
+        ("n-1", "1"),
+        ("\\boxed{-\\frac{1}{2}}", "-1/2"),
+        ("#### \\dfrac{3}{4}", "3/4"),
         ("none at all", ""),
         ("#### nothing", ""),
     ],
@@ -30,7 +37,9 @@ def test_the_final_box(text, inside):
     assert final_boxed(text) == inside
 
 
-@pytest.mark.parametrize(("left", "right"), [("1,000", "1000.0"), ("$5", "5"), ("1/2", "0.5"), ("42.", "42")])
+@pytest.mark.parametrize(
+    ("left", "right"), [("1,000", "1000.0"), ("$5", "5"), ("1/2", "0.5"), ("42.", "42"), (".5", "1/2"), ("-1/2", "-.5")]
+)
 def test_one_number_written_twice(left, right):
     assert same_number(left, right)
 
@@ -45,6 +54,8 @@ def test_what_is_no_number_or_another(left, right):
     [
         ("\\dfrac{1}{2}", "0.5", True),
         ("\\frac12", "\\frac{1}{2}", True),
+        ("-\\frac{1}{2}", "-0.5", True),
+        ("-\\frac{1}{2}", "0.5", False),
         ("$x^2 + 1$", "x^2+1", True),
         ("90^\\circ", "90", True),
         ("\\left( 1, 2 \\right)", "(1,2)", True),

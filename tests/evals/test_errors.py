@@ -1,6 +1,8 @@
 """What can go wrong ends a run with one clear line, and what was answered until then is kept."""
 
+import asyncio
 import json
+import socket
 from io import StringIO
 
 import pytest
@@ -11,6 +13,7 @@ from benchmarks.evals import client
 from benchmarks.evals.errors import EvalError
 from benchmarks.evals.evaluation import Options
 from benchmarks.evals.fetch import fetch
+from benchmarks.evals.runner import Plan, run
 from benchmarks.evals.target import check_target
 from tests.evals.conftest import read_items
 from tests.evals.foreign import running_foreign
@@ -99,6 +102,44 @@ def test_nobody_listens(run_eval, passages, impatient):
         run_eval("lambada", f"http://127.0.0.1:{free_port()}", data=passages)
 
 
+def test_a_host_that_does_not_accept_connections(run_eval, passages, impatient, monkeypatch):
+    monkeypatch.setattr(client, "CONNECT_SECONDS", 0.05)
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, socket.create_connection(full.getsockname()):
+        url = f"http://127.0.0.1:{full.getsockname()[1]}"
+        with pytest.raises(EvalError, match=r"/v1/models: no connection within 0.05 s \(4 tries\)"):
+            run_eval("lambada", url, data=passages)
+
+
+def test_an_answer_of_several_lines_is_one_line_of_error(foreign, run_eval, passages, tmp_path):
+    foreign.behave = lambda body: web.Response(status=400, text="{\n  one\r\n\n  two\n}\n")
+    with pytest.raises(EvalError) as raised:
+        run_eval("lambada", foreign.url, data=passages)
+    assert str(raised.value).endswith("/v1/completions: HTTP 400: { one two }")
+
+
+def test_an_exception_that_nobody_expected_is_in_the_summary(foreign, run_eval, passages, tmp_path):
+    def report(done, total):
+        if done:
+            raise ZeroDivisionError("a mistake")
+
+    plan = Plan(eval="lambada", base_url=foreign.url, output=tmp_path, data=passages, concurrency=1)
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(run(plan, report=report))
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert (summary["status"], summary["error"], summary["n"]) == ("failed", "ZeroDivisionError: a mistake", 16)
+
+
+def test_candidates_that_are_empty_are_no_right_answers(foreign, run_eval, passages):
+    def without_candidates(body):
+        logprobs = {"token_logprobs": [None, *[-1.0] * 300], "top_logprobs": [{}] * 301}
+        choices = [{"index": place, "text": "", "logprobs": logprobs} for place, _ in enumerate(body["prompt"])]
+        return web.json_response({"choices": choices})
+
+    foreign.behave = without_candidates
+    with pytest.raises(EvalError, match="no logprobs of the prompt's tokens"):
+        run_eval("lambada", foreign.url, data=passages)
+
+
 def test_a_busy_server_is_asked_again(foreign, run_eval, passages, impatient):
     def refuse_every_other(body):
         return web.Response(status=429, headers={"Retry-After": "0"}) if foreign.requests % 2 else None
@@ -171,6 +212,25 @@ def test_fetching_what_is_there_only_checks_it(passages):
     assert fetch("owner/data", "passages.jsonl", passages, expected=checksum.upper()) == checksum
     with pytest.raises(EvalError, match="has the SHA-256"):
         fetch("owner/data", "passages.jsonl", passages, expected="1" * 64)
+
+
+def test_public_data_has_a_known_checksum(foreign, run_eval, passages):
+    known = "4aa8d02cd17c719165fc8a7887fddd641f43fcafa4b1c806ca8abc31fabdb226"
+    with pytest.raises(EvalError, match=f"has the SHA-256 .*, not {known}"):
+        fetch("owner/data", "passages.jsonl", passages, expected="lambada-openai")
+    with pytest.raises(EvalError, match=f"has the SHA-256 .*, not {known}"):
+        run_eval("lambada", foreign.url, data=passages, sha256="lambada-openai")
+    with pytest.raises(EvalError, match="'lambada' is neither 64 hexadecimal digits nor one of lambada-openai"):
+        run_eval("lambada", foreign.url, data=passages, sha256="lambada")
+
+
+def test_fetching_to_where_nothing_can_be_written(passages, tmp_path, monkeypatch):
+    """The hub's own files may be there while the target is not to be written."""
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *args, **options: str(passages))
+    (tmp_path / "file").touch()
+    target = tmp_path / "file" / "test.jsonl"
+    with pytest.raises(EvalError, match=f"^output: {target} cannot be written: "):
+        fetch("owner/data", "test.jsonl", target)
 
 
 def test_fetching_without_a_connection_says_what_to_do(tmp_path, monkeypatch):

@@ -1,7 +1,9 @@
 """The other evals against a running service, each held against what the service says by itself."""
 
+import asyncio
 import json
 import math
+from collections import Counter
 
 import pytest
 from aiohttp import web
@@ -10,6 +12,7 @@ from benchmarks.evals.datasets import SHIPPED
 from benchmarks.evals.errors import EvalError
 from benchmarks.evals.evaluation import Options
 from benchmarks.evals.registry import EVALS
+from benchmarks.evals.rules import SPEEDS
 from inference.text.tokenizer import get_tokenizer
 from tests.api.conftest import Api
 
@@ -67,8 +70,41 @@ def test_questions_are_answered_with_their_throughput(leaning, run_eval):
     assert summary.output_tokens == sum(item["tokens"] for item in items.values()) > 0
     assert summary.output_tokens_per_second == pytest.approx(summary.output_tokens / summary.seconds)
     assert "output tokens/s" in summary.line()
-    assert items[0]["details"]["question"] == rows("questions.jsonl")[0]["question"]
+    known = [row["question"] for row in rows("questions.jsonl")]
+    assert all(item["details"]["question"] == known[doc] for doc, item in items.items())
     assert summary.figures["seconds_max"] >= summary.figures["seconds_p50"] > 0
+
+
+def test_questions_are_drawn_by_seed(tmp_path):
+    data = tmp_path / "questions.jsonl"
+    data.write_text("".join(json.dumps({"question": f"question {number}"}) + "\n" for number in range(300)))
+    draws = [EVALS["questions"](Options(seed=seed)).read(data) for seed in (0, 0, 1)]
+    assert draws[0] == draws[1] != draws[2]
+    for draw in draws:
+        assert len({document.index for document in draw}) == len(draw) == 128
+        assert all(document.text == f"question {document.index}" for document in draw)
+    assert max(document.index for document in draws[0]) > 200, "not the first ones"
+
+
+def test_a_file_of_few_questions_is_said_to_have_few(foreign, run_eval, tmp_path):
+    data = tmp_path / "questions.jsonl"
+    data.write_text('{"question": "a"}\n{"question": "b"}\n')
+    summary, items = run_eval("questions", foreign.url, data=data)
+    assert items.keys() == {0, 1}
+    assert summary.note == "the file has 2 questions, fewer than 128"
+    summary, _ = run_eval("questions", foreign.url, limit=2, output=tmp_path / "own")
+    assert (summary.n, summary.note) == (2, "")
+
+
+def test_the_figures_that_rules_may_name_are_there(foreign, leaning, run_eval, tmp_path, passages):
+    text = tmp_path / "text.txt"
+    text.write_text("one two three four")
+    data = {"lambada": passages, "bpb": text}
+    for name, kind in EVALS.items():
+        options = Options(max_tokens=2, repeats=2, window=2)
+        fields = {"data": data.get(name), "limit": 2, "options": options, "output": tmp_path / name}
+        summary, _ = run_eval(name, leaning.url, **fields)
+        assert all(isinstance(summary.flat()[figure], float) for figure in (*kind.figures, *SPEEDS)), name
 
 
 def test_the_service_is_consistent(leaning, run_eval):
@@ -97,6 +133,49 @@ def test_a_server_whose_answers_depend_on_company_is_found(foreign, run_eval, tm
     }
 
 
+def test_a_server_whose_answers_depend_on_load_is_found(foreign, run_eval, tmp_path):
+    """The load goes first, and the prompt under test follows once all of it is being answered."""
+    data = tmp_path / "prompts.jsonl"
+    data.write_text('{"prompt": "a"}\n')
+    busy = Counter()
+
+    async def endless():
+        busy["now"] += 1
+        try:
+            yield b"data: {}\n\n"
+            await asyncio.Event().wait()
+        finally:
+            busy["now"] -= 1
+
+    def answer(body):
+        if body.get("stream"):
+            busy["asked"] += 1
+            return web.Response(body=endless(), content_type="text/event-stream")
+        choices = [{"index": index, "text": f"{busy['now']} others"} for index, _ in enumerate(body["prompt"])]
+        return web.json_response({"choices": choices})
+
+    foreign.behave = answer
+    _, items = run_eval("consistency", foreign.url, data=data, concurrency=1, options=Options(repeats=5))
+    found = {item["group"]: (item["expected"], item["predicted"]) for item in items.values()}
+    assert found["load"] == ("0 others", "4 others")
+    assert found["seed"] == found["batch"] == ("0 others", "0 others")
+    assert busy["asked"] == 4
+
+
+def test_a_server_that_refuses_the_load_is_an_error(foreign, run_eval, tmp_path):
+    data = tmp_path / "prompts.jsonl"
+    data.write_text('{"prompt": "a"}\n')
+
+    def answer(body):
+        if body.get("stream"):
+            return web.Response(status=400, text="no streams here")
+        return web.json_response({"choices": [{"index": place, "text": ""} for place, _ in enumerate(body["prompt"])]})
+
+    foreign.behave = answer
+    with pytest.raises(EvalError, match="HTTP 400: no streams here"):
+        run_eval("consistency", foreign.url, data=data)
+
+
 def test_bits_per_byte(leaning, api, run_eval, tmp_path):
     """Every token is scored, also where a window ends within a character."""
     text = "The quick brown fox. Zwölf Boxkämpfer. 敏捷的棕狐。🦊" * 2
@@ -112,6 +191,8 @@ def test_bits_per_byte(leaning, api, run_eval, tmp_path):
     assert summary.figures["bytes"] == len(text.encode())
     assert summary.figures["tokens"] == len(ids)
     assert summary.figures["bits_per_byte"] == pytest.approx(bits / len(text.encode()), rel=1e-4)
+    low, high = summary.figures["bits_per_byte_ci95"]
+    assert 0 < low < summary.figures["bits_per_byte"] < high
     with pytest.raises(EvalError, match="needs --prompts ids and a prefix token"):
         run_eval("bpb", leaning.url, data=data, options=Options(prefix=None))
 
@@ -161,6 +242,10 @@ def test_four_choices_from_a_csv_and_from_likely_tokens(foreign, run_eval, tmp_p
     [
         ({"question": "a", "answer": 4, "choices": ["1", "2", "3", "4"]}, "answer: expected a letter from A to D"),
         ({"question": "a", "answer": "A", "choices": ["1", "2"]}, "choices: expected 4 texts"),
+        (
+            {"question": "a", "answer": 1, "choices": ["1", "2", "3", "4"], "subject": "s" * 201},
+            "subject: expected at most 200 characters, got 201",
+        ),
         ({"question": "a"}, "missing required field `answer`"),
     ],
 )

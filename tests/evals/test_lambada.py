@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
-from benchmarks.evals.errors import EvalError
 from benchmarks.evals.evaluation import Options
 from tests.evals.leaning_model import make_leaning_checkpoint
 from tests.evals.lm_eval import run_harness
@@ -81,9 +81,48 @@ def test_prompts_of_text_are_scored_as_their_ids_without_a_prefix(leaning, passa
         assert texts[doc]["logprob"] == pytest.approx(item["logprob"], abs=1e-4)
 
 
-def test_greedy_prompts_of_text_are_refused(leaning, passages, run_eval):
-    with pytest.raises(EvalError, match="procedure: greedy"):
-        run_eval("lambada", leaning.url, data=passages, options=Options(prompts="text", procedure="greedy"))
+@pytest.mark.parametrize(
+    ("continuation", "right"),
+    [
+        (" door", True),
+        (" door. He went", True),
+        ("\n door and", True),
+        ("door", True),
+        (" doors", False),
+        (" door-keeper", False),
+        (" door's", False),
+        (" the door", False),
+        ("", False),
+    ],
+)
+def test_greedy_texts_are_compared_by_their_first_words(foreign, run_eval, tmp_path, continuation, right):
+    """Whatever the vocabulary of the server is; a last "word" may be several, with a new line between them."""
+    data = tmp_path / "passages.jsonl"
+    data.write_text('{"text": "at last he saw the door"}\n{"text": "at last he saw the door.\\n“Oh”"}\n')
+    asked = []
+
+    def answer(body):
+        asked.append(body)
+        texts = [continuation, " door.\n“Oh”, he said"]
+        return web.json_response({"choices": [{"index": place, "text": text} for place, text in enumerate(texts)]})
+
+    foreign.behave = answer
+    options = Options(prompts="text", procedure="greedy")
+    _, items = run_eval("lambada", foreign.url, data=data, options=options)
+    assert [items[doc]["correct"] for doc in (0, 1)] == [right, True]
+    assert asked[0]["prompt"] == ["at last he saw the"] * 2
+    assert asked[0]["max_tokens"] == 16
+
+
+def test_greedy_texts_of_the_service_give_the_verdicts_of_its_words(leaning, passages, run_eval, tmp_path):
+    _, texts = run_eval("lambada", leaning.url, data=passages, options=Options(prompts="text", procedure="greedy"))
+    bare = Options(prefix=None, procedure="greedy")
+    _, ids = run_eval("lambada", leaning.url, data=passages, options=bare, output=tmp_path / "ids")
+    assert any(item["correct"] for item in texts.values())
+    for doc, item in texts.items():
+        assert item["predicted"].startswith(ids[doc]["predicted"])
+        if item["correct"]:
+            assert ids[doc]["correct"]
 
 
 @pytest.mark.slow

@@ -1,12 +1,22 @@
 """Intervals and p-values against SciPy's."""
 
 import math
+import random
 from dataclasses import dataclass
 
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import binomtest, t, ttest_rel
 
-from benchmarks.evals.statistics import accuracy, mcnemar, perplexity, wilson
+from benchmarks.evals.statistics import (
+    accuracy,
+    mcnemar,
+    paired_t,
+    perplexity,
+    ratio,
+    student_p,
+    student_quantile,
+    wilson,
+)
 
 
 @dataclass
@@ -26,6 +36,40 @@ def test_mcnemar(lost, won):
     expected = binomtest(lost, lost + won).pvalue if lost + won else 1.0
     assert mcnemar(lost, won) == pytest.approx(expected)
     assert mcnemar(won, lost) == mcnemar(lost, won)
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 7, 39, 500, 5152])
+def test_students_t(freedom):
+    for value in (0.0, 0.01, 0.5, 1.96, 2.5, -4.0, 30.0):
+        assert student_p(value, freedom) == pytest.approx(2 * t.sf(abs(value), freedom), rel=1e-9)
+    assert student_quantile(freedom) == pytest.approx(t.ppf(0.975, freedom), rel=1e-6)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.02, 0.3])
+def test_paired_changes(shift):
+    draw = random.Random(1)
+    before = [draw.gauss(-5, 3) for _ in range(60)]
+    after = [value + draw.gauss(shift, 0.1) for value in before]
+    changes = [new - old for old, new in zip(before, after, strict=True)]
+    assert paired_t(changes) == pytest.approx(ttest_rel(after, before).pvalue, rel=1e-9)
+
+
+def test_changes_without_a_spread():
+    assert paired_t([0.0, 0.0]) == 1.0
+    assert paired_t([0.5, 0.5, 0.5]) == 0.0
+    assert paired_t([0.5]) is None
+
+
+def test_the_interval_of_a_ratio_holds_the_truth_in_19_of_20_cases():
+    draw, held, cases = random.Random(2), 0, 2000
+    for _ in range(cases):
+        sizes = [draw.uniform(50, 150) for _ in range(12)]
+        tops = [size * draw.gauss(0.8, 0.1) for size in sizes]
+        value, interval = ratio(tops, sizes)
+        assert value == pytest.approx(sum(tops) / sum(sizes))
+        held += interval is not None and interval[0] <= 0.8 <= interval[1]
+    assert 0.93 < held / cases < 0.97
+    assert ratio([1.0], [2.0]) == (0.5, None)
 
 
 def test_accuracy_and_its_groups():

@@ -10,6 +10,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from msgspec.structs import fields
 
+from benchmarks.evals.datasets import PUBLIC
 from benchmarks.evals.errors import EvalError
 from benchmarks.evals.evaluation import Options
 from benchmarks.evals.fetch import fetch
@@ -64,16 +65,23 @@ class Command(BaseCommand):
         )
         if plan.load and not plan.model:
             raise CommandError("--load-model needs --model")
-        progress = Progress(task, self.stderr)
+        progress = Progress(task, self._show, terminal=self.stderr.isatty())
         try:
             summary = asyncio.run(_until_stopped(plan, _key(api_key_env, plan.base_url == own), progress))
         except (KeyboardInterrupt, asyncio.CancelledError):
-            progress.close()
             message = f"interrupted: what was answered is in {plan.output}, and the same command goes on with it"
             raise CommandError(message, returncode=INTERRUPTED) from None
-        progress.close()
+        finally:
+            progress.close()
         self.stdout.write(f"{plan.output}")
+        if summary.note:
+            self.stdout.write(summary.note)
         self.stdout.write(summary.line())
+
+    def _show(self, text: str) -> None:
+        """As it is: Django would end each refresh of a bar with a new line, and show it as an error."""
+        self.stderr.write(text, style_func=str, ending="")
+        self.stderr.flush()
 
 
 async def _until_stopped(plan: Plan, key: Callable[[], str], progress: Progress) -> Summary:
@@ -95,7 +103,7 @@ def _add_run_arguments(parser: ArgumentParser, *, needs_data: bool) -> None:
     add = parser.add_argument
     add("--base-url", help="of an OpenAI-compatible server (default: this service, by HOST and PORT)")
     add("--data", type=Path, required=needs_data, help="a file of documents" + ("" if needs_data else " (our own)"))
-    add("--sha256", default="", help="refuse the file when its checksum is another")
+    add("--sha256", default="", help=f"refuse the file when its checksum is another; or {', '.join(PUBLIC)}")
     add("--limit", type=_count, help="the first documents alone")
     add("--output", type=Path, help="folder of the items and the summary; resumes there (VAR_DIR/evals/<task>)")
     add("--model", default="", help="the first one that is loaded, unless given")
@@ -119,7 +127,7 @@ def _add_fetch_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("file", help="its path in the data set")
     parser.add_argument("--output", type=Path, required=True, help="the file to write")
     parser.add_argument("--revision", default="main", help="branch, tag or commit (main)")
-    parser.add_argument("--sha256", default="", help="refuse a file whose checksum is another")
+    parser.add_argument("--sha256", default="", help=f"refuse a file whose checksum is another; or {', '.join(PUBLIC)}")
 
 
 def _count(text: str) -> int:
