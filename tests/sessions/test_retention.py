@@ -8,9 +8,9 @@ from django.utils import timezone
 
 from inference.bus.messages import ModelInfo
 from sessions.actions import expire, shrink
-from sessions.models import Session
+from sessions.models import Conversation, Session
 from sessions.states import StoredState, store_snapshots
-from sessions.store import NewTurn, commit_turn, read_head
+from sessions.store import NewTurn, commit_branch, commit_turn, delete_sessions, read_head
 from sessions.tasks import remove_old_sessions
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("redis_url")]
@@ -35,6 +35,16 @@ def test_old_sessions_are_deleted_and_a_turn_makes_them_young():
     used("revived", 0)
     remove_old_sessions()
     assert keys() == {"revived", "young"}
+
+
+def test_the_counter_of_a_conversation_goes_when_it_is_old_and_has_no_branch():
+    turn = NewTurn(prompt=[1], reply=[2], sampling={}, finish_reason="stop", duration=0.0)
+    for conversation in ("gone", "kept", "young"):
+        commit_branch(read_head("me", f"{conversation}:0", MODEL), conversation, turn)
+    delete_sessions(Session.objects.exclude(conversation="kept"))
+    Conversation.objects.exclude(key="young").update(last_used=timezone.now() - timedelta(days=31))
+    remove_old_sessions()
+    assert set(Conversation.objects.values_list("key", flat=True)) == {"kept", "young"}
 
 
 def test_zero_days_keep_everything():
