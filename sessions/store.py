@@ -15,6 +15,7 @@ from inference.bus.messages import History, ModelInfo
 from inference.history import extend, pack_ids, root, unpack_ids
 from sessions.models import Conversation, InitialState, Session, Snapshot, Turn
 
+RECENT_TURNS = 16  # of a session, whose states an engine may still hold beside the newest
 BRANCH_ATTEMPTS = 20  # somebody may take the key of a branch while it is made
 
 
@@ -194,7 +195,8 @@ def delete_sessions(sessions: Sequence[Session]) -> list[bytes]:
 
     Returns the names of the states that nobody can ask for any more.
     """
-    named = {session.digest for session in sessions}
+    recent = Turn.objects.filter(session__in=sessions, number__gt=F("session__turn_count") - RECENT_TURNS)
+    named = {session.digest for session in sessions} | set(recent.values_list("digest", flat=True))
     for session in sorted(sessions, key=lambda session: -session.pk):  # branches are younger than their parents
         _delete(session)
     kept = set(Session.objects.present().filter(digest__in=named).values_list("digest", flat=True))

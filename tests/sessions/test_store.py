@@ -309,6 +309,11 @@ def test_a_whole_family_is_deleted():
     assert list(Session.objects.values_list("key", flat=True)) == ["C:1"]
 
 
+def test_the_states_of_earlier_turns_go_too():
+    names = [commit("a", number).digest for number in (1, 2, 3)]
+    assert sorted(delete_sessions([Session.objects.of("me", "a")])) == sorted(names)
+
+
 def test_a_state_that_another_session_has_too_is_not_forgotten():
     for key in "ab":
         commit(key, 1)
