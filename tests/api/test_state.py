@@ -11,6 +11,7 @@ from inference.bus.messages import END_OF_TEXT
 from inference.bus.status import read_engines
 from inference.text.tokenizer import get_tokenizer
 from tests.service import wait_until
+from tests.service_tests.conversations import logged_turns
 
 PATH = "/state/chat/completions"
 BRANCH_PATH = "/multi_state/chat/completions"
@@ -108,13 +109,15 @@ def test_two_sessions_share_nothing(api, key):
     assert text_of(say(api, f"{key} other", "Two")) == continued(api, "Two")
 
 
-def test_concurrent_turns_of_one_session_come_one_after_another(api, key):
+def test_concurrent_turns_of_one_session_come_one_after_another(api, service, key):
+    prompts = [f"Writer {number}" for number in range(8)]
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda n: say(api, key, f"Writer {n}"), range(8)))
-    assert {answer.status for answer in answers} == {200}
-    assert len({text_of(answer) for answer in answers}) > 1
-    (item,) = listed(api, key)
-    assert item["session_id"] == key
+        replies = dict(zip(prompts, pool.map(lambda prompt: text_of(say(api, key, prompt)), prompts), strict=True))
+    logged = logged_turns(service, key)
+    assert dict(logged) == replies
+    assert len(logged) == 8
+    for prompt, reply in logged:
+        assert text_of(say(api, f"{key} again", prompt)) == reply
 
 
 @pytest.mark.parametrize(
