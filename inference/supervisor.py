@@ -21,7 +21,7 @@ EX_CONFIG = os.EX_CONFIG  # 78 in sysexits.h: the configuration is wrong
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
 SETTLED_SECONDS = 30.0  # a child that lived this long starts again with the first pause
-STOP_SECONDS = 30.0  # what a child may take to stop before it is killed
+STOP_SECONDS = 40.0  # what a child may take to stop before it is killed
 TETHER = Path(__file__).with_name("tether.py")
 NAME_WIDTH = 7
 

@@ -27,7 +27,9 @@ IDLE_SECONDS = 0.5  # how long an idle loop sleeps before it looks at deadlines 
 EXPIRE_SECONDS = 0.5
 STALL_SECONDS = 0.001
 GC_THRESHOLDS = (10_000, 20, 50)  # new objects, and collections of the younger generation, before the next collection
-DRAIN_SECONDS = 20.0  # how long running rows may go on after SIGTERM before another engine gets them
+# What stopping takes at most, with what `sessions.levels` flushes, must be less than the supervisor's STOP_SECONDS.
+DRAIN_SECONDS = 15.0  # how long running rows may go on after SIGTERM before another engine gets them
+SIGN_OFF_SECONDS = 2.0  # how long what is unsent may take then, while Redis is away
 # Before it changes models, an engine serves what is queued: until nothing has come for as long as a web
 # process may still believe it ready, but no longer than SWITCH_SECONDS.
 QUIET_SECONDS = 2.0
@@ -211,12 +213,14 @@ class Worker:
                 ended = engine.cancel(key)
                 self._publish([ended] if ended else [])
             self._step(engine)
+            if engine.stalled:  # what comes in the meantime is not read, so `bus.wait` would not wait
+                time.sleep(STALL_SECONDS)
         left = engine.abort("lost")
         unread: list[Generate] = self.bus.arrivals()
         log.info("stopped: %d rows go back to the queue", len(left) + len(unread))
         self.bus.publish(left)
         self.bus.return_unread(unread)
-        self.bus.stop()
+        self.bus.stop(flush_seconds=SIGN_OFF_SECONDS)
 
 
 class _Rates:
@@ -291,7 +295,7 @@ def main(checkpoint: Path, fallback: Path | None = None) -> None:
     checkpoints = find_checkpoints(checkpoint)
     worker.offer(checkpoints, failed)
     step_tokens = config.engine_step_tokens or DEFAULT_STEP_TOKENS.get(backend.device.split(":")[0], 256)
-    levels = Levels(backend, config)
+    levels = Levels(backend, config, worker.bus.report)
     worker.use(backend, step_tokens, levels.cache, snapshot_seconds=config.snapshot_seconds)
     wanted = worker.run()
     levels.close()

@@ -8,7 +8,7 @@ import msgspec
 import redis
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import F, Sum
+from django.db.models import Exists, F, OuterRef, Sum
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 from redis.backoff import NoBackoff
@@ -18,7 +18,7 @@ from inference.bus import keys
 from inference.bus.call import NoEngine
 from inference.bus.messages import EngineStatus, History, ModelInfo, WarmStates
 from inference.bus.status import read_engines
-from sessions.models import KEY_LENGTH, Session
+from sessions.models import KEY_LENGTH, Conversation, Session
 from sessions.store import delete_sessions
 
 log = logging.getLogger(__name__)
@@ -105,14 +105,20 @@ def _is_saved(session: Session) -> bool:
 
 
 def expire(days: float) -> int:
-    """Delete the sessions that were not used for so many days; 0 deletes none. Returns how many."""
+    """Delete the sessions that were not used for so many days; 0 deletes none. Returns how many.
+
+    The counters of conversations without any branch go with them.
+    """
     if not days:
         return 0
-    old = Session.objects.present().filter(last_used__lt=timezone.now() - timedelta(days=days)).order_by("pk")
+    before = timezone.now() - timedelta(days=days)
+    old = Session.objects.present().filter(last_used__lt=before).order_by("pk")
     count = 0
     while sessions := list(old[:DELETED_AT_ONCE]):
         delete(sessions)
         count += len(sessions)
+    branches = Session.objects.filter(owner=OuterRef("owner"), conversation=OuterRef("key"), branch__isnull=False)
+    Conversation.objects.filter(~Exists(branches), last_used__lt=before).delete()
     return count
 
 

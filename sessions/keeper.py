@@ -8,11 +8,11 @@ when it is not: nothing depends on a snapshot.
 import logging
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from django.db import DatabaseError, connections
+from django.db import Error, connections
 
 from inference.bus.messages import History, ModelInfo
 from inference.engine.state_bytes import StateFormat
@@ -32,9 +32,17 @@ RETRY_SECONDS = 1.0  # after the database refused
 class StateKeeper:
     """See `inference.engine.state_cache.DurableStates`. `most_bytes` bounds the states that wait to be written."""
 
-    def __init__(self, model: ModelInfo, example: Mapping[str, Any], *, most_bytes: int) -> None:
-        """`example` is any state of the back end, for its format."""
+    def __init__(
+        self,
+        model: ModelInfo,
+        example: Mapping[str, Any],
+        *,
+        most_bytes: int,
+        report: Callable[[Exception], None],
+    ) -> None:
+        """`example` is any state of the back end, for its format. `report` is told of errors that nobody expects."""
         self.written = 0
+        self._report = report
         self._fingerprint = model.fingerprint
         self._format = StateFormat(example)
         initial = StateFormat({name: tensor.float() for name, tensor in example.items()})
@@ -75,7 +83,7 @@ class StateKeeper:
                 self._waiting.clear()
                 self._changed.notify_all()
         self._writer.join(RETRY_SECONDS)
-        self._loaders.shutdown(cancel_futures=True)
+        self._loaders.shutdown(wait=False, cancel_futures=True)
 
     # -- threads --------------------------------------------------------------------------------
 
@@ -102,16 +110,24 @@ class StateKeeper:
                     return
                 batch = [saved for saved, _ in list(self._waiting.values())[:BATCH]]
             try:
-                done = self._store(batch)
-            except DatabaseError as error:
-                log.warning("snapshots cannot be written now: %s", error)
-                time.sleep(RETRY_SECONDS)
-            else:
-                self._settle(batch, done)
-                if not done:
-                    time.sleep(LOOK_SECONDS)
-            finally:
-                connections.close_all()
+                self._write_batch(batch)
+            except Exception as error:  # the next batch must be written all the same
+                log.exception("%d snapshots are left out: these states will be rebuilt", len(batch))
+                self._forget(batch)
+                self._report(error)
+
+    def _write_batch(self, batch: list[SavedState]) -> None:
+        try:
+            done = self._store(batch)
+        except Error as error:
+            log.warning("snapshots cannot be written now: %s", error)
+            time.sleep(RETRY_SECONDS)
+        else:
+            self._settle(batch, done)
+            if not done:
+                time.sleep(LOOK_SECONDS)
+        finally:
+            connections.close_all()
 
     def _store(self, batch: list[SavedState]) -> set[bytes]:
         states = [
@@ -139,6 +155,14 @@ class StateKeeper:
                 else:
                     self._waiting[saved.digest] = self._waiting.pop(saved.digest)
             self.written += len(done)
+            self._changed.notify_all()
+
+    def _forget(self, batch: list[SavedState]) -> None:
+        with self._changed:
+            for saved in batch:
+                entry = self._waiting.get(saved.digest)
+                if entry is not None and entry[0] is saved:
+                    self._drop(saved.digest)
             self._changed.notify_all()
 
     def _drop(self, digest: bytes) -> None:

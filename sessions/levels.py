@@ -1,5 +1,7 @@
 """The three levels of one engine process, put together by the settings."""
 
+from collections.abc import Callable
+
 from inference.engine.backend import Backend
 from inference.engine.prefix_files import PrefixFiles
 from inference.engine.state_bytes import StateFormat
@@ -10,10 +12,12 @@ from sessions.keeper import StateKeeper
 
 PREFIX_BLOCKS = {"cuda": 4 * BLOCK}  # a GPU prefills short chunks slowly
 FLUSH_SECONDS = 6.0  # what is in memory alone must be written within this time when the engine stops
+PREFIX_FLUSH_SECONDS = 2.0  # the same for the beginnings of prompts, which come after the sessions
 
 
 class Levels:
-    def __init__(self, backend: Backend, config: Env) -> None:
+    def __init__(self, backend: Backend, config: Env, report: Callable[[Exception], None]) -> None:
+        """`report` is told of errors in the writing of states that nobody expects."""
         slots = config.state_l1_slots
         if not config.engine_slots:  # the back end took what there is: most of that is for running rows
             slots = min(slots, backend.slots // 4)
@@ -26,7 +30,7 @@ class Levels:
                 backend.model.fingerprint,
                 config.prefix_cache_disk_bytes,
             )
-        self._keeper = StateKeeper(backend.model, example, most_bytes=max(config.state_l2_bytes, 1))
+        self._keeper = StateKeeper(backend.model, example, most_bytes=max(config.state_l2_bytes, 1), report=report)
         self.cache = StateCache(
             backend,
             slots=range(backend.slots - slots, backend.slots),
@@ -46,4 +50,4 @@ class Levels:
         self._keeper.close(FLUSH_SECONDS)
         if self._files:
             self.cache.store_prefixes()
-            self._files.close()
+            self._files.close(PREFIX_FLUSH_SECONDS)

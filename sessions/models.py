@@ -107,6 +107,21 @@ class Session(models.Model):
         return self.key
 
 
+class Conversation(models.Model):
+    """Counts the branches of a conversation, so that no number is given out twice, whatever is deleted."""
+
+    owner = models.CharField(max_length=100)
+    key = models.CharField(max_length=KEY_LENGTH)
+    last_branch = models.PositiveIntegerField(default=0, help_text="The highest number that was given out.")
+    last_used = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["owner", "key"], name="conversation_key")]
+
+    def __str__(self) -> str:
+        return self.key
+
+
 class Turn(models.Model):
     """One prompt and its reply, as token ids (uint32, little-endian)."""
 

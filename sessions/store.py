@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import Max
+from django.db.models import F
 from django.utils import timezone
 
 from inference.bus.messages import History, ModelInfo
 from inference.history import extend, pack_ids, root, unpack_ids
-from sessions.models import InitialState, Session, Snapshot, Turn
+from sessions.models import Conversation, InitialState, Session, Snapshot, Turn
 
-BRANCH_ATTEMPTS = 20  # two branches made at once may want the same number
+RECENT_TURNS = 16  # of a session, whose states an engine may still hold beside the newest
+BRANCH_ATTEMPTS = 20  # somebody may take the key of a branch while it is made
 
 
 class SessionChanged(Exception):
@@ -116,13 +117,13 @@ def commit_branch(head: Head, conversation: str, turn: NewTurn) -> tuple[History
 @transaction.atomic
 def _commit_branch(head: Head, conversation: str, turn: NewTurn) -> tuple[History, int]:
     after = _after(head.history, turn)
-    taken = Session.objects.filter(owner=head.owner, conversation=conversation)
-    number = (taken.aggregate(last=Max("branch"))["last"] or 0) + 1
-    if head.session is not None and not Session.objects.filter(pk=head.session).exists():
+    number = _next_branch(head.owner, conversation)
+    parent = Session.objects.filter(pk=head.session)
+    if head.session is not None and not parent.update(last_used=timezone.now()):
         raise SessionChanged(head.key)  # its log is gone
     session = Session.objects.create(
         owner=head.owner,
-        key=f"{conversation}:{number}",
+        key=branch_key(conversation, number),
         model=head.model.id,
         start_id=head.start,
         conversation=conversation,
@@ -134,6 +135,23 @@ def _commit_branch(head: Head, conversation: str, turn: NewTurn) -> tuple[Histor
     after.session = session.pk
     _add_turn(after, turn)
     return after, number
+
+
+def branch_key(conversation: str, number: int) -> str:
+    return f"{conversation}:{number}"
+
+
+def _next_branch(owner: str, conversation: str) -> int:
+    """The next number of a conversation, which nobody else gets. Those whose keys are taken are passed over."""
+    counter, _ = Conversation.objects.get_or_create(owner=owner, key=conversation)
+    row = Conversation.objects.filter(pk=counter.pk)
+    row.update(last_branch=F("last_branch") + 1, last_used=timezone.now())  # holds the others back until the end
+    given = number = row.values_list("last_branch", flat=True).get()
+    while Session.objects.of(owner, branch_key(conversation, number)):
+        number += 1
+    if number > given:
+        row.update(last_branch=number)
+    return number
 
 
 def _after(history: History, turn: NewTurn) -> History:
@@ -177,7 +195,8 @@ def delete_sessions(sessions: Sequence[Session]) -> list[bytes]:
 
     Returns the names of the states that nobody can ask for any more.
     """
-    named = {session.digest for session in sessions}
+    recent = Turn.objects.filter(session__in=sessions, number__gt=F("session__turn_count") - RECENT_TURNS)
+    named = {session.digest for session in sessions} | set(recent.values_list("digest", flat=True))
     for session in sorted(sessions, key=lambda session: -session.pk):  # branches are younger than their parents
         _delete(session)
     kept = set(Session.objects.present().filter(digest__in=named).values_list("digest", flat=True))
@@ -185,11 +204,13 @@ def delete_sessions(sessions: Sequence[Session]) -> list[bytes]:
 
 
 def _delete(session: Session) -> None:
+    """Delete a session, and those of its ancestors that had stayed for its sake alone."""
     if session.branches.exists():
         Snapshot.objects.filter(session=session).delete()
         Session.objects.filter(pk=session.pk, deleted_at=None).update(deleted_at=timezone.now())
         return
     parent = session.parent
     session.delete()
-    if parent is not None and parent.deleted_at is not None:
-        _delete(parent)
+    while parent is not None and parent.deleted_at is not None and not parent.branches.exists():
+        session, parent = parent, parent.parent
+        session.delete()

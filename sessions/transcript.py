@@ -26,11 +26,15 @@ class SpokenTurn:
         return len(self.prompt_ids) + len(self.reply_ids)
 
 
-def read_transcript(session: Session, last: int | None = None) -> list[SpokenTurn]:
+def read_transcript(session: Session) -> list[SpokenTurn]:
     """The turns in order, from the first ancestor's on."""
-    last = session.turn_count if last is None else last
-    earlier = read_transcript(session.parent, session.parent_turn) if session.parent else []
-    return earlier + [_spoken(turn) for turn in session.turns.filter(number__lte=last).order_by("number")]
+    backward: list[SpokenTurn] = []
+    current: Session | None = session
+    end: int | None = session.turn_count
+    while current is not None:
+        backward += [_spoken(turn) for turn in current.turns.filter(number__lte=end).order_by("-number")]
+        current, end = current.parent, current.parent_turn
+    return backward[::-1]
 
 
 def _spoken(turn: Turn) -> SpokenTurn:

@@ -152,7 +152,7 @@ class EngineBus:
                 log.warning("could not report an error: %s", failure)
 
     def stop(self, *, flush_seconds: float = 5.0) -> None:
-        """Send what is unsent, take the engine off the list, and end the threads."""
+        """Send what is unsent, take the engine off the list, and end the threads; both within `flush_seconds`."""
         until = time.monotonic() + flush_seconds
         while (self._outbox or self._done) and time.monotonic() < until:
             time.sleep(0.01)
@@ -161,7 +161,7 @@ class EngineBus:
             with condition:
                 condition.notify_all()
         for thread in self._threads:
-            thread.join(timeout=flush_seconds)
+            thread.join(timeout=max(until - time.monotonic(), 0.0))
         with self._connect() as connection:
             try:
                 connection.delete(keys.engine(self.name), keys.own(self.name))

@@ -1,6 +1,7 @@
 """The prefix cache's second level: states of prompts' beginnings as files, the least recently used first out.
 
-A file is written beside its place and moved there, so that a reader sees all of it or nothing. Its checksum covers the
+A file is written beside its place and moved there, so that a reader sees all of it or nothing; what a process that
+was killed had half written is deleted later. Its checksum covers the
 model's fingerprint and the states' types too: a file of another model, of other types or with damaged bytes is
 a miss, and is deleted. Engines of one machine may share the folder: its size is looked up, not remembered.
 """
@@ -10,8 +11,9 @@ import logging
 import os
 import tempfile
 import threading
+import time
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from torch import Tensor
@@ -22,6 +24,8 @@ log = logging.getLogger(__name__)
 
 SUFFIX = ".state"
 CHECKSUM_BYTES = 32
+HALF_WRITTEN = "tmp"  # how the names of files begin that are being written; those of states are hexadecimal
+STALE_SECONDS = 60.0  # nobody writes a file for this long
 MOST_WAITING = 16  # states that wait to be written; more are left out
 
 
@@ -34,6 +38,7 @@ class PrefixFiles:
         self._states = states
         self._about = f"{fingerprint}\0{states.dtype}\0".encode()
         self._most_bytes = most_bytes
+        self._remove_stale()
         self._names = {path.stem for path in folder.glob(f"*{SUFFIX}")}
         self._loading: dict[bytes, Future[dict[str, Tensor] | None]] = {}
         self._room = threading.Semaphore(MOST_WAITING)
@@ -55,9 +60,12 @@ class PrefixFiles:
             self._names.add(digest.hex())
             self._worker.submit(self._save, digest, state)
 
-    def close(self) -> None:
-        """Write what waits."""
-        self._worker.shutdown()
+    def close(self, seconds: float) -> None:
+        """Write what waits, for at most so long."""
+        last = self._worker.submit(lambda: None)
+        if not wait([last], seconds).done:
+            log.warning("some states of prompts were not written in time")
+        self._worker.shutdown(wait=False, cancel_futures=True)
 
     # -- the thread -----------------------------------------------------------------------------
 
@@ -83,16 +91,33 @@ class PrefixFiles:
 
     def _save(self, digest: bytes, state: Mapping[str, Tensor]) -> None:
         try:
-            data = self._states.pack(state)
-            with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
-                file.write(self._checksum(data) + data)
-            Path(file.name).replace(self._path(digest.hex()))
+            self._write(self._path(digest.hex()), self._states.pack(state))
             self._evict()
-        except OSError as error:
+            self._remove_stale()
+        except Exception as error:  # it costs the next such prompt a prefill, and nothing else
             self._names.discard(digest.hex())
-            log.warning("a state of a prompt was not written: %s", error)
+            log.warning("a state of a prompt was not written: %s", error, exc_info=not isinstance(error, OSError))
         finally:
             self._room.release()
+
+    def _write(self, path: Path, data: bytes) -> None:
+        with tempfile.NamedTemporaryFile(dir=self._folder, prefix=HALF_WRITTEN, delete=False) as file:
+            try:
+                file.write(self._checksum(data) + data)
+                file.close()
+                Path(file.name).replace(path)
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+
+    def _remove_stale(self) -> None:
+        """Delete what was being written when its process was killed."""
+        for path in self._folder.glob(f"{HALF_WRITTEN}*"):
+            try:
+                if path.stat().st_mtime < time.time() - STALE_SECONDS:
+                    path.unlink()
+            except FileNotFoundError:  # another engine has deleted it, or moved it to its place
+                continue
 
     def _evict(self) -> None:
         """Delete the files that were not used for the longest time, until the rest fits."""

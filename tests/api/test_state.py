@@ -5,9 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
 import pytest
+import redis
 
+from inference.bus.messages import END_OF_TEXT
+from inference.bus.status import read_engines
 from inference.text.tokenizer import get_tokenizer
 from tests.service import wait_until
+from tests.service_tests.conversations import logged_turns
 
 PATH = "/state/chat/completions"
 BRANCH_PATH = "/multi_state/chat/completions"
@@ -41,6 +45,11 @@ def text_of(answer) -> str:
 def continued(api, text: str, **more) -> str:
     """What the model says behind this text when it is sent as one prompt."""
     return text_of(api.post("/v1/chat/completions", {"contents": [text], **GREEDY} | more))
+
+
+def completed(api, prompt: list[int]) -> str:
+    """What the model says behind these tokens."""
+    return api.post("/v1/completions", {"prompt": prompt, **GREEDY}).reply["choices"][0]["text"]
 
 
 def branch(api, key: str, index: int, text: str, **more):
@@ -100,13 +109,15 @@ def test_two_sessions_share_nothing(api, key):
     assert text_of(say(api, f"{key} other", "Two")) == continued(api, "Two")
 
 
-def test_concurrent_turns_of_one_session_come_one_after_another(api, key):
+def test_concurrent_turns_of_one_session_come_one_after_another(api, service, key):
+    prompts = [f"Writer {number}" for number in range(8)]
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda n: say(api, key, f"Writer {n}"), range(8)))
-    assert {answer.status for answer in answers} == {200}
-    assert len({text_of(answer) for answer in answers}) > 1
-    (item,) = listed(api, key)
-    assert item["session_id"] == key
+        replies = dict(zip(prompts, pool.map(lambda prompt: text_of(say(api, key, prompt)), prompts), strict=True))
+    logged = logged_turns(service, key)
+    assert dict(logged) == replies
+    assert len(logged) == 8
+    for prompt, reply in logged:
+        assert text_of(say(api, f"{key} again", prompt)) == reply
 
 
 @pytest.mark.parametrize(
@@ -124,11 +135,61 @@ def test_bad_turns_are_refused(api, body, message):
     assert not listed(api, "bad")
 
 
-def test_an_empty_prompt_cannot_continue_a_session(api, key):
-    say(api, key, "One")
-    answer = say(api, key, "")
-    assert (answer.status, answer.json) == (400, {"error": "contents: a session that has begun needs some text"})
-    assert say(api, key, "Two").status == 200, "the session was given back"
+def test_an_empty_prompt_continues_a_session_behind_the_end_of_a_text(api, key):
+    first = text_of(say(api, key, "One"))
+    second = text_of(say(api, key, ""))
+    history = [*get_tokenizer().encode(f"One{first}"), END_OF_TEXT]
+    assert second == completed(api, history)
+    history += get_tokenizer().encode(f"{second}\n\nTwo")
+    assert text_of(say(api, key, "Two")) == completed(api, history)
+
+
+# -- the header ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["X_RWKV_Session_Id", "X_Session_Id"])
+def test_a_session_may_be_named_in_a_header(api, key, name):
+    header = {name: key}
+    first = text_of(api.post(PATH, {"contents": ["One"], **GREEDY}, **header))
+    assert text_of(api.post(PATH, {"contents": ["Two"], **GREEDY}, **header)) == continued(api, f"One{first}\n\nTwo")
+    assert [item["session_id"] for item in listed(api, key)] == [key]
+
+
+@pytest.mark.parametrize("name", ["X_RWKV_Session_Id", "X_Session_Id"])
+def test_the_conversation_of_a_branch_may_be_named_in_a_header(api, key, name):
+    header = {name: key}
+    body = {"contents": ["One"], "dialogue_idx": 0, **GREEDY}
+    assert api.post(BRANCH_PATH, body, **header).reply["dialogue_idx"] == 1
+    stream = api.post(BRANCH_PATH, body | {"stream": True}, **header).frames
+    assert stream[-1]["session_id"] == f"{key}:2"
+    deleted = api.post("/state/delete", {"delete_prefix": True}, **header)
+    assert deleted.reply["message"] == f"Session {key} deleted successfully"
+    assert not listed(api, key)
+
+
+@pytest.mark.parametrize("path", [PATH, BRANCH_PATH, "/state/delete"])
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ({"X_RWKV_Session_Id": "other"}, "session_id: the body and X-RWKV-Session-Id differ"),
+        ({"X_Session_Id": "other"}, "session_id: the body and X-Session-Id differ"),
+        ({"X_RWKV_Session_Id": "x" * 201}, "session_id: the body and X-RWKV-Session-Id differ"),
+    ],
+)
+def test_a_header_that_differs_from_the_body_is_refused(api, key, path, header, message):
+    answer = api.post(path, {"contents": ["a"], "session_id": key, "dialogue_idx": 0, **GREEDY}, **header)
+    assert (answer.status, answer.json) == (400, {"error": message})
+    assert not listed(api, key)
+
+
+@pytest.mark.parametrize(("path", "longest"), [(PATH, 200), (BRANCH_PATH, 188), ("/state/delete", 200)])
+def test_a_header_that_is_too_long_is_refused(api, path, longest):
+    body = {"contents": ["a"], "dialogue_idx": 0, **GREEDY}
+    answer = api.post(path, body, X_RWKV_Session_Id="x" * (longest + 1))
+    assert (answer.status, answer.json) == (
+        400,
+        {"error": f"X-RWKV-Session-Id: expected at most {longest} characters"},
+    )
 
 
 # -- branches -----------------------------------------------------------------------------------
@@ -149,12 +210,9 @@ def test_branches_grow_from_any_branch_and_leave_it_as_it_is(api, key):
 
 
 def test_the_stream_of_a_branch_ends_with_its_number(api, key):
-    frames = branch(api, key, 0, "One", stream=True).frames
-    assert frames[-1] == {
-        "object": "multi_state.dialogue_idx",
-        "session_id": f"{key}:1",
-        "dialogue_idx": 1,
-    }
+    *_, last, done, rest = branch(api, key, 0, "One", stream=True).body.split(b"\n\n")
+    assert last == b'data: {"object":"multi_state.dialogue_idx","session_id":"%b:1","dialogue_idx":1}' % key.encode()
+    assert (done, rest) == (b"data: [DONE]", b"")
 
 
 def test_branches_made_at_once_get_different_numbers(api, key):
@@ -225,6 +283,27 @@ def test_a_prefix_deletes_all_branches(api, key):
     assert api.post("/state/delete", {"session_id": key, "delete_prefix": True}).status == 200
     assert not listed(api, key)
     assert listed(api, f"{key}x")
+
+
+@pytest.mark.parametrize("with_prefix", [False, True])
+def test_the_engines_forget_the_states_of_deleted_sessions(api, service, key, with_prefix):
+    def in_memory() -> set[bytes]:
+        with redis.Redis.from_url(service.redis_url) as connection:
+            return {name for engine in read_engines(connection) for name in engine.device_states + engine.host_states}
+
+    before = in_memory()
+    for number in range(3):
+        say(api, f"{key}:{number}" if with_prefix else key, f"{key} {number}")
+    heads = 3 if with_prefix else 1
+    wait_until(
+        lambda: [item["cache_level"].startswith("L") for item in listed(api, key)] == [True] * heads,
+        10,
+        "the heartbeat tells of the states",
+    )
+    made = in_memory() - before
+    assert len(made) >= heads
+    assert api.post("/state/delete", {"session_id": key, "delete_prefix": with_prefix}).status == 200
+    wait_until(lambda: not in_memory() & made, 10, "the states are dropped")
 
 
 def test_a_branch_outlives_its_deleted_parent(api, key):

@@ -1,6 +1,8 @@
 """States of prompts' beginnings in files, behind a real engine."""
 
 import os
+import resource
+import signal
 from pathlib import Path
 
 import pytest
@@ -8,13 +10,14 @@ import torch
 
 from inference.bus.messages import Generate, History, Sampling
 from inference.engine.engine import Engine
-from inference.engine.prefix_files import CHECKSUM_BYTES, SUFFIX, PrefixFiles
+from inference.engine.prefix_files import CHECKSUM_BYTES, HALF_WRITTEN, SUFFIX, PrefixFiles
 from inference.engine.state_bytes import StateFormat
 from inference.engine.state_cache import StateCache, state_bytes
 from inference.engine.torch_backend import TorchBackend
 from inference.history import BLOCK, root
 from tests.service import wait_until
 
+SECONDS = 30.0  # for what takes milliseconds
 ONE, OTHER = [5] * (2 * BLOCK + 1), [6] * (2 * BLOCK + 1)
 
 
@@ -44,7 +47,7 @@ class Process:
 
     def stop(self) -> None:
         self.cache.store_prefixes()
-        self.files.close()
+        self.files.close(SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +102,7 @@ def test_a_file_that_cannot_be_used_is_a_miss(backend, folder, damage):
                 example = backend.export_state(0)
                 other = PrefixFiles(folder / "other", StateFormat(example), "other", 10**9)
                 other.save(bytes.fromhex(path.stem), example)
-                other.close()
+                other.close(SECONDS)
                 (folder / "other" / path.name).replace(path)
     assert after.ask(ONE) == (reply, 0)
     assert after.ask(ONE) == (reply, 2 * BLOCK), "it was kept anew"
@@ -130,12 +133,42 @@ def test_a_file_that_cannot_be_written_costs_a_state_and_nothing_else(backend, f
     after.stop()
 
 
+def test_a_disk_that_is_full_leaves_no_file_behind(backend, folder):
+    example = backend.export_state(0)
+    files = PrefixFiles(folder, StateFormat(example), "model", 10**9)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # so that a write beyond the limit is an OSError
+    resource.setrlimit(resource.RLIMIT_FSIZE, (state_bytes(example) // 2, limits[1]))
+    try:
+        files.save(b"name", example)
+        files.close(SECONDS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert list(folder.iterdir()) == []
+    assert b"name" not in files
+
+
+def test_what_a_killed_process_had_half_written_is_deleted(backend, folder):
+    folder.mkdir()
+    old, young = folder / f"{HALF_WRITTEN}old", folder / f"{HALF_WRITTEN}young"
+    for path in (old, young):
+        path.write_bytes(b"half a state")
+    os.utime(old, (0, 0))
+    files = PrefixFiles(folder, StateFormat(backend.export_state(0)), "model", 10**9)
+    assert list(folder.iterdir()) == [young], "another engine may be writing it"
+    os.utime(young, (0, 0))
+    files.save(b"name", backend.export_state(0))
+    files.close(SECONDS)
+    assert [path.name for path in folder.iterdir()] == [f"{b'name'.hex()}{SUFFIX}"]
+
+
 def test_a_state_comes_back_bit_for_bit(backend, folder):
     example = {name: torch.randn_like(tensor) for name, tensor in backend.export_state(0).items()}
     files = PrefixFiles(folder, StateFormat(example), "model", 10**9)
     files.save(b"name", example)
     loaded = files.load(b"name").result()
-    files.close()
+    files.close(SECONDS)
     assert loaded is not None
     assert all(torch.equal(loaded[name], example[name]) for name in example)
     assert [path.name for path in folder.iterdir()] == [f"{b'name'.hex()}{SUFFIX}"], "nothing half-written is left"

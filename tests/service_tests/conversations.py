@@ -14,7 +14,7 @@ from inference.bus.messages import Generate, History, Sampling
 from inference.engine.engine import Engine
 from inference.engine.state_cache import StateCache
 from inference.engine.torch_backend import TorchBackend
-from inference.history import extend, root
+from inference.history import extend, root, unpack_ids
 from inference.text.tokenizer import get_tokenizer
 from tests.service import Service
 
@@ -32,6 +32,11 @@ GREEDY = {
     "ignore_eos": True,
     "logit_bias": {str(token): bias for token, bias in BIAS.items()},
 }
+
+LOG = """
+    select prompt_ids, reply_ids from rwkv_sessions_turn turn
+    join rwkv_sessions_session session on session.id = turn.session_id where key = '{}' order by number
+"""
 
 
 def prompt_of(session: int, turn: int) -> str:
@@ -126,6 +131,15 @@ class Talk:
 async def talking(service: Service) -> AsyncIterator[Talk]:
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(GIVE_UP_SECONDS)) as http:
         yield Talk(service, http)
+
+
+def logged_turns(service: Service, key: str) -> list[tuple[str, str]]:
+    """Prompt and reply of each turn of a session, in the order of the log, without the blank lines between them."""
+    decode = get_tokenizer().decode
+    return [
+        (decode(unpack_ids(prompt)).removeprefix("\n\n"), decode(unpack_ids(reply)))
+        for prompt, reply in query(service, LOG.format(key))
+    ]
 
 
 def query(service: Service, sql: str, database_url: str = "") -> list[tuple[Any, ...]]:

@@ -22,7 +22,7 @@ from inference.engine.torch_backend import TorchBackend
 from inference.text.tokenizer import get_tokenizer
 from tests.service import Service, wait_until
 from tests.service_tests.clients import started
-from tests.service_tests.conversations import GREEDY, query
+from tests.service_tests.conversations import GREEDY, logged_turns, query
 
 ENDLESS = 60_000
 SECONDS = 30.0
@@ -62,6 +62,11 @@ async def say(http: aiohttp.ClientSession, key: str, text: str, **more: Any) -> 
     async with turn(http, key, text, **more) as response:
         assert response.status == 200, await response.text()
         return (await response.json())["choices"][0]["message"]["content"]
+
+
+async def answer(http: aiohttp.ClientSession, key: str, text: str) -> tuple[int, dict[str, Any]]:
+    async with turn(http, key, text) as response:
+        return response.status, await response.json()
 
 
 async def frames(response: aiohttp.ClientResponse, count: int = 10**9) -> list[dict[str, Any]]:
@@ -138,14 +143,31 @@ async def test_a_stop_within_a_token_leaves_the_state_of_the_text_that_was_shown
 async def test_a_busy_session_is_refused(service: Service, http: aiohttp.ClientSession):
     async with turn(http, "busy", "One", stream=True, max_tokens=ENDLESS) as running:
         await frames(running, 1)
-        answers = []
-        for _ in range(8):
-            async with turn(http, "busy", "Two") as response:
-                answers.append((response.status, (await response.json())["error"]))
-        assert answers == [(409, "session busy is busy with another request")] * 8
+        answers = await asyncio.gather(*(answer(http, "busy", f"Writer {number}") for number in range(8)))
+        assert answers == [(409, {"error": "session busy is busy with another request"})] * 8
         assert await say(http, "not busy", "Two")
         running.close()
     assert await until_free(http, "busy", "Three") == await say(http, "not so busy", "Three")
+
+
+async def test_of_writers_that_come_at_once_exactly_those_that_find_the_session_busy_are_refused(
+    service: Service, http: aiohttp.ClientSession
+):
+    """Once around with no turn open: who is told 200 is in the log, in some order; who is told 409 is not."""
+    texts = [f"Writer {number}" for number in range(8)]
+    answers = await asyncio.gather(*(answer(http, "at once", text) for text in texts))
+    replies = {
+        text: body["choices"][0]["message"]["content"]
+        for text, (status, body) in zip(texts, answers, strict=True)
+        if status == 200
+    }
+    refused = [body for status, body in answers if status != 200]
+    assert refused == [{"error": "session at once is busy with another request"}] * (8 - len(replies))
+    assert replies
+    logged = logged_turns(service, "at once")
+    assert sorted(logged) == sorted(replies.items())
+    for text, reply in logged:
+        assert await say(http, "one after another", text) == reply
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -100,10 +100,13 @@ def kill_engine(service: Service) -> None:
     service.wait_until_healthy()
 
 
-async def test_sigterm_saves_every_state_and_the_next_start_serves_them(tmp_path: Path, tiny_checkpoint: Path):
+async def test_sigterm_saves_every_state_and_the_next_start_serves_them(
+    tmp_path: Path, tiny_checkpoint: Path, database_url: str
+):
     sessions = 24
     expected = expected_texts(tiny_checkpoint, sessions, 3)
-    settings = {"MODEL": str(tiny_checkpoint), **SMALL, "SNAPSHOT_SECONDS": "1000", "STATE_L2_ENTRIES": "1000"}
+    settings = {"MODEL": str(tiny_checkpoint), "DATABASE_URL": database_url, **SMALL}
+    settings |= {"SNAPSHOT_SECONDS": "1000", "STATE_L2_ENTRIES": "1000"}
     with started(tmp_path, **settings) as service:
         async with talking(service) as talk:
             first = await talk.play(sessions, 2)
@@ -115,8 +118,8 @@ async def test_sigterm_saves_every_state_and_the_next_start_serves_them(tmp_path
             ended = await asyncio.gather(*running, return_exceptions=True)
         assert first == [texts[:2] for texts in expected]
         assert all(isinstance(answer, Exception) for answer in ended), "no turn was told to be finished"
-        assert query(service, NOTHING_LOST) == [(sessions, 2, 2)]
-        assert query(service, STALE_SNAPSHOTS) == [(0,)]
+        assert query(service, NOTHING_LOST, database_url) == [(sessions, 2, 2)]
+        assert query(service, STALE_SNAPSHOTS, database_url) == [(0,)]
     with started(tmp_path, **settings) as service:
         async with talking(service) as talk:
             assert await talk.play(sessions, 1, first=2) == [texts[2:] for texts in expected]

@@ -10,10 +10,12 @@ from django.db import DatabaseError, connection
 
 from inference.bus.messages import Generate, History, Sampling
 from inference.engine.engine import Engine
+from inference.engine.state_cache import SavedState
 from inference.engine.torch_backend import TorchBackend
 from rwkvsite.env import parse
 from sessions import keeper
 from sessions.initial_states import keep_state, shape_of
+from sessions.keeper import StateKeeper
 from sessions.levels import Levels
 from sessions.models import InitialStateData, Session, Snapshot, SnapshotData
 from sessions.state_file import write_state
@@ -30,7 +32,8 @@ class Process:
 
     def __init__(self, backend: TorchBackend, **environment: str) -> None:
         self.backend = backend
-        self.levels = Levels(backend, parse(CONFIG | environment))
+        self.errors: list[Exception] = []
+        self.levels = Levels(backend, parse(CONFIG | environment), self.errors.append)
         self.engine = Engine(backend, step_tokens=64, states=self.levels.cache)
 
     def ask(self, prompt: list[int], history: History, max_tokens: int = 4, **more) -> list[int]:
@@ -225,6 +228,25 @@ def test_a_database_that_refuses_for_a_while_delays_snapshots(start, monkeypatch
     process.levels.close()
     assert refused.is_set()
     assert Snapshot.objects.filter(session__key="a").exists()
+
+
+def test_what_cannot_be_written_is_reported_and_the_rest_is_written(backend):
+    errors: list[Exception] = []
+    good = backend.export_state(0)
+    keeper = StateKeeper(backend.model, good, most_bytes=2**30, report=errors.append)
+    try:
+        for key, state in ("bad", {}), ("good", good):
+            head = read_head("me", key, backend.model)
+            commit(head, [5], [ord(key[0])])
+            history = read_head("me", key, backend.model).history
+            keeper.save(SavedState(digest=history.digest, tokens=history.tokens, pending=[], state=state))
+            if not state:
+                wait_until(lambda: errors, 10, "the error is reported")
+        wait_until(lambda: Snapshot.objects.filter(session__key="good").exists(), 10, "the other one is written")
+    finally:
+        keeper.close(1.0)
+    assert [type(error) for error in errors] == [KeyError]
+    assert not Snapshot.objects.filter(session__key="bad").exists()
 
 
 # -- the exact state ----------------------------------------------------------------------------

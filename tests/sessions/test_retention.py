@@ -1,17 +1,20 @@
 """Sessions that nobody uses any more."""
 
 import dataclasses
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 from django.utils import timezone
 
-from inference.bus.messages import ModelInfo
+from inference.bus.messages import EngineStatus, ModelInfo
+from inference.bus.server import EngineBus
 from sessions.actions import expire, shrink
-from sessions.models import Session
+from sessions.models import Conversation, Session
 from sessions.states import StoredState, store_snapshots
-from sessions.store import NewTurn, commit_turn, read_head
+from sessions.store import NewTurn, commit_branch, commit_turn, delete_sessions, read_head
 from sessions.tasks import remove_old_sessions
+from tests.service import wait_until
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("redis_url")]
 
@@ -35,6 +38,40 @@ def test_old_sessions_are_deleted_and_a_turn_makes_them_young():
     used("revived", 0)
     remove_old_sessions()
     assert keys() == {"revived", "young"}
+
+
+@pytest.mark.parametrize("remove", [lambda: expire(30), lambda: shrink(1)], ids=["ttl", "size"])
+def test_the_engines_forget_the_states_of_what_is_deleted(redis_url: str, remove: Callable[[], int]):
+    status = EngineStatus(engine="e", state="ready", host="", pid=0, started=0.0, updated=0.0, model=MODEL)
+    engine = EngineBus(redis_url, status=lambda: status, name="e")
+    engine.start()
+    engine.serve(MODEL.id)
+    used("old", 31)
+    name = bytes.fromhex(Session.objects.get(key="old").digest)
+    forgotten: list[bytes] = []
+
+    def is_told() -> bool:  # again and again: an engine hears what was said since it began to listen
+        if not keys():
+            used("old", 31)
+        remove()
+        forgotten.extend(engine.forgotten())
+        return bool(forgotten)
+
+    try:
+        wait_until(is_told, 10, "the engine is told")
+    finally:
+        engine.stop()
+    assert set(forgotten) == {name}
+
+
+def test_the_counter_of_a_conversation_goes_when_it_is_old_and_has_no_branch():
+    turn = NewTurn(prompt=[1], reply=[2], sampling={}, finish_reason="stop", duration=0.0)
+    for conversation in ("gone", "kept", "young"):
+        commit_branch(read_head("me", f"{conversation}:0", MODEL), conversation, turn)
+    delete_sessions(Session.objects.exclude(conversation="kept"))
+    Conversation.objects.exclude(key="young").update(last_used=timezone.now() - timedelta(days=31))
+    remove_old_sessions()
+    assert set(Conversation.objects.values_list("key", flat=True)) == {"kept", "young"}
 
 
 def test_zero_days_keep_everything():

@@ -1,14 +1,22 @@
 """The log and the snapshots in a real database."""
 
+import sys
+from datetime import timedelta
+from importlib import import_module
+
 import pytest
+from django.apps import apps
 from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from inference.bus.messages import History, ModelInfo
 from inference.history import extend, root
-from sessions.models import Session, Snapshot, SnapshotData, Turn
+from sessions.actions import fork
+from sessions.models import Conversation, Session, Snapshot, SnapshotData, Turn
 from sessions.states import BrokenLog, StoredState, find_route, store_snapshots
 from sessions.store import (
+    BRANCH_ATTEMPTS,
     Head,
     NewTurn,
     SessionChanged,
@@ -18,6 +26,7 @@ from sessions.store import (
     delete_sessions,
     read_head,
 )
+from sessions.transcript import read_transcript
 
 pytestmark = pytest.mark.django_db
 
@@ -244,6 +253,53 @@ def test_a_deleted_parent_stays_until_its_last_branch_is_gone():
     assert list(Session.objects.values_list("key", flat=True)) == ["c:3"]
 
 
+def test_the_number_of_a_deleted_branch_is_not_given_again():
+    for prompt in (1, 2):
+        commit_branch(read_head("me", "c:0", MODEL), "c", turn(prompt))
+    delete_sessions([Session.objects.of("me", "c:2")])
+    assert commit_branch(read_head("me", "c:0", MODEL), "c", turn(3))[1] == 3
+    delete_sessions(Session.objects.family("me", "c"))
+    assert commit_branch(read_head("me", "c:0", MODEL), "c", turn(4))[1] == 4
+    assert commit_branch(read_head("you", "c:0", MODEL), "c", turn(4))[1] == 1, "each caller has conversations alone"
+
+
+def test_numbers_whose_keys_are_taken_are_passed_over():
+    for number in range(1, 2 * BRANCH_ATTEMPTS):
+        commit(f"c:{number}", number)
+    _, number = commit_branch(read_head("me", "c:0", MODEL), "c", turn(1))
+    assert number == 2 * BRANCH_ATTEMPTS
+    delete_sessions([Session.objects.of("me", "c:1")])
+    assert commit_branch(read_head("me", "c:0", MODEL), "c", turn(1))[1] == number + 1
+
+
+def test_conversations_from_before_there_were_counters_go_on_behind_their_highest_number():
+    for prompt in (1, 2):
+        commit_branch(read_head("me", "c:0", MODEL), "c", turn(prompt))
+    Conversation.objects.all().delete()
+    import_module("sessions.migrations.0006_conversation_counters").count_branches(apps, None)
+    assert commit_branch(read_head("me", "c:0", MODEL), "c", turn(3))[1] == 3
+
+
+def test_a_branch_counts_as_a_use_of_its_parent():
+    commit("parent", 1)
+    commit("other", 1)
+    long_ago = timezone.now() - timedelta(days=30)
+    Session.objects.update(last_used=long_ago)
+    commit_branch(read_head("me", "parent", MODEL), "c", turn(2))
+    assert set(Session.objects.filter(last_used__gt=long_ago).values_list("key", flat=True)) == {"parent", "c:1"}
+
+
+def test_a_session_may_have_more_ancestors_than_python_has_frames():
+    commit("0", 1)
+    session = Session.objects.of("me", "0")
+    for number in range(1, sys.getrecursionlimit() + 200):
+        session = fork(session, str(number))
+    assert [turn.number for turn in read_transcript(session)] == [1]
+    Session.objects.exclude(pk=session.pk).update(deleted_at=timezone.now())
+    delete_sessions([Session.objects.get(pk=session.pk)])
+    assert not Session.objects.exists()
+
+
 def test_a_whole_family_is_deleted():
     for index in (0, 1, 2):
         commit_branch(read_head("me", f"c:{index}", MODEL), "c", turn(index + 1))
@@ -251,6 +307,11 @@ def test_a_whole_family_is_deleted():
     commit("c", 1)
     delete_sessions(Session.objects.family("me", "c"))
     assert list(Session.objects.values_list("key", flat=True)) == ["C:1"]
+
+
+def test_the_states_of_earlier_turns_go_too():
+    names = [commit("a", number).digest for number in (1, 2, 3)]
+    assert sorted(delete_sessions([Session.objects.of("me", "a")])) == sorted(names)
 
 
 def test_a_state_that_another_session_has_too_is_not_forgotten():

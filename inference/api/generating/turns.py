@@ -31,6 +31,7 @@ from sessions.store import (
     SessionChanged,
     WrongModel,
     WrongStart,
+    branch_key,
     commit_branch,
     commit_turn,
     read_head,
@@ -148,7 +149,7 @@ async def open_turn(owner: str, key: str, model: ModelInfo) -> Turn:
 async def open_branch(owner: str, conversation: str, index: int, model: ModelInfo) -> Turn | None:
     """A turn that makes a new branch behind branch `index`, which may be open elsewhere. None: no such branch."""
     start = check_state(initial_state.get(), model)
-    head = await in_database(read_head, owner, f"{conversation}:{index}", model, start)
+    head = await in_database(read_head, owner, branch_key(conversation, index), model, start)
     if head.session is None and index:
         return None
     head.history.stays = True

@@ -147,9 +147,9 @@ class BranchCompletion(BatchCompletion, kw_only=True):
     dialogue_idx: int
 
 
-class BranchFrame(msgspec.Struct):
+class BranchFrame(msgspec.Struct, kw_only=True):
     """The last frame of a stream that made a branch."""
 
+    object: Literal["multi_state.dialogue_idx"] = "multi_state.dialogue_idx"
     session_id: str  # the key of the branch
     dialogue_idx: int
-    object: Literal["multi_state.dialogue_idx"] = "multi_state.dialogue_idx"

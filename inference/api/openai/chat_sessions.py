@@ -9,12 +9,11 @@ from inference.api.edge.base import ApiView
 from inference.api.edge.errors import InvalidRequest
 from inference.api.generating.generation import Generation, start
 from inference.api.generating.prompts import SYSTEM_ROLES, Message
+from inference.api.generating.session_key import session_key
 from inference.api.generating.turns import SEPARATOR, open_turn
 from inference.api.openai.chat_request import NO_TOOLS, Chat, ChatFields, ToolUse, build_chat, new_chat_id
 from inference.bus.messages import ModelInfo
 from sessions.models import KEY_LENGTH
-
-SESSION_HEADER = "X-RWKV-Session-Id"
 
 
 class SessionFields(ChatFields, kw_only=True):
@@ -29,7 +28,7 @@ async def start_chat(
     view: ApiView, body: SessionFields, messages: Sequence[Message], model: ModelInfo, tool_use: ToolUse = NO_TOOLS
 ) -> tuple[Chat, Generation]:
     """Start a chat, as the next turn of its session if it names one. Raises ApiError, NoEngine or QueueFull."""
-    key = session_key(view, body)
+    key = session_key(view.request, body.session_id)
     if not key:
         chat = await build_chat(body, [messages], model, new_chat_id(), tool_use)
         chat.request.offline = view.request.user.offline
@@ -51,16 +50,6 @@ async def start_chat(
     except BaseException:
         await turn.release()
         raise
-
-
-def session_key(view: ApiView, body: SessionFields) -> str:
-    """The session that a request names in its body or its header. Raises InvalidRequest."""
-    header = view.request.headers.get(SESSION_HEADER, "")
-    if header and body.session_id and header != body.session_id:
-        raise InvalidRequest(f"session_id: the body and {SESSION_HEADER} differ", param="session_id")
-    if len(header) > KEY_LENGTH:
-        raise InvalidRequest(f"{SESSION_HEADER}: expected at most {KEY_LENGTH} characters", param="session_id")
-    return body.session_id or header
 
 
 def new_messages(messages: Sequence[Message]) -> list[Message]:

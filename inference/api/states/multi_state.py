@@ -19,6 +19,7 @@ from inference.api.edge.openapi import operation
 from inference.api.edge.sse import json_bytes
 from inference.api.generating.generation import Choice, Generation
 from inference.api.generating.sampling import NATIVE
+from inference.api.generating.session_key import session_key
 from inference.api.generating.turns import Turn, open_branch
 from inference.api.native.batch import BatchRoute, batch_reply, send_batch
 from inference.api.native.frames import batch_frames
@@ -26,14 +27,15 @@ from inference.api.native.replies import BranchCompletion, BranchFrame
 from inference.api.openai.model_list import find_model
 from inference.api.states.state import SESSION_STATUSES, StateBody, single_prompt, start_turn
 from sessions.models import KEY_LENGTH
+from sessions.store import branch_key
 
-LONGEST_NUMBER = 12  # characters of a colon and a branch's number, which the key of a branch must have room for
+LONGEST_KEY = KEY_LENGTH - 12  # the key of a branch has a colon and a number behind it
 
 
 class MultiStateBody(StateBody, kw_only=True):
     """`dialogue_idx` must be there; null means 0."""
 
-    session_id: Annotated[str, Meta(min_length=1, max_length=KEY_LENGTH - LONGEST_NUMBER)] | None = None
+    session_id: Annotated[str, Meta(min_length=1, max_length=LONGEST_KEY)] | None = None
     dialogue_idx: Annotated[int, Meta(ge=0, le=2**31 - 1)] | UnsetType | None = UNSET
 
 
@@ -52,17 +54,18 @@ class MultiStateChatView(ApiView):
         body = request.payload.read(MultiStateBody)
         if body.dialogue_idx is UNSET:
             raise InvalidRequest("Missing dialogue_idx parameter", param="dialogue_idx")
-        if not body.session_id:
+        key = session_key(request, body.session_id, LONGEST_KEY)
+        if not key:
             raise InvalidRequest("Missing session_id parameter", param="session_id")
         single_prompt(body)
         model = await find_model(None)
         index = body.dialogue_idx or 0
-        turn = await open_branch(request.user.name, body.session_id, index, model)
+        turn = await open_branch(request.user.name, key, index, model)
         if turn is None:
             raise NotFound(f"State not found for dialogue_idx={index}", param="dialogue_idx")
         route = replace(
             MULTI_STATE,
-            frames=partial(branch_frames, turn, body.session_id),
+            frames=partial(branch_frames, turn, key),
             reply=partial(branch_reply, turn),
         )
         return await send_batch(self, body, route, await start_turn(self, body, route, model, turn))
@@ -91,4 +94,5 @@ async def branch_frames(
 ) -> AsyncIterator[bytes]:
     async for frame in batch_frames(generation, label, with_usage):
         yield frame
-    yield b"data: " + json_bytes(BranchFrame(f"{conversation}:{turn.branch}", turn.branch)) + b"\n\n"
+    made = BranchFrame(session_id=branch_key(conversation, turn.branch), dialogue_idx=turn.branch)
+    yield b"data: " + json_bytes(made) + b"\n\n"

@@ -13,6 +13,7 @@ from inference.api.edge.replies import BatchCompletion
 from inference.api.generating.generation import Generation, start
 from inference.api.generating.limits import encode_prompts
 from inference.api.generating.sampling import NATIVE
+from inference.api.generating.session_key import session_key
 from inference.api.generating.turns import SEPARATOR, Turn, open_turn
 from inference.api.native.batch import NATIVE_STATUSES, BatchBody, BatchRoute, answer_batch, build_batch, send_batch
 from inference.api.openai.model_list import find_model
@@ -46,10 +47,11 @@ class StateChatView(ApiView):
     async def post(self, request: Request) -> HttpResponseBase:
         body = request.payload.read(StateBody)
         single_prompt(body)
-        if not body.session_id:
+        key = session_key(request, body.session_id)
+        if not key:
             return await answer_batch(self, body, STATE)  # nothing is kept
         model = await find_model(None)
-        turn = await open_turn(request.user.name, body.session_id, model)
+        turn = await open_turn(request.user.name, key, model)
         generation = await start_turn(self, body, STATE, model, turn)
         return await send_batch(self, body, STATE, generation)
 
@@ -75,8 +77,6 @@ async def start_turn(view: ApiView, body: StateBody, route: BatchRoute, model: M
 
 
 def behind_history(text: str, separator: str | None) -> str:
-    """The prompt as it is fed behind earlier turns. Raises InvalidRequest."""
-    if not text:
-        raise InvalidRequest("contents: a session that has begun needs some text", param="contents")
+    """The prompt as it is fed behind earlier turns. An empty one stays so: it is the end of a text, as anywhere."""
     separator = SEPARATOR if separator is None else separator
-    return text if text.startswith(separator) else separator + text
+    return text if not text or text.startswith(separator) else separator + text

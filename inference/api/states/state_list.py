@@ -14,6 +14,7 @@ from inference.api.edge.errors import InvalidRequest
 from inference.api.edge.openapi import operation
 from inference.api.edge.responses import json_response
 from inference.api.generating.generation import bus, live_engines
+from inference.api.generating.session_key import session_key
 from inference.api.generating.turns import in_database
 from inference.api.native.replies import SessionDeletion, SessionItem, SessionList
 from inference.api.states.state import SessionKey
@@ -74,16 +75,17 @@ class StateDeleteView(ApiView):
     )
     async def post(self, request: Request) -> HttpResponse:
         body = request.payload.read(DeleteBody)
-        if not body.session_id:
+        key = session_key(request, body.session_id)
+        if not key:
             raise InvalidRequest("Missing session_id parameter", param="session_id")
-        found, names = await in_database(remove, request.user.name, body.session_id, bool(body.delete_prefix))
+        found, names = await in_database(remove, request.user.name, key, bool(body.delete_prefix))
         try:
             await bus().forget_states(names)
         except NoEngine as error:  # they go when others need their place
             log.warning("the engines keep the states of deleted sessions for now: %s", error)
         if found or body.delete_prefix:
-            return json_response(SessionDeletion("success", f"Session {body.session_id} deleted successfully"))
-        missing = SessionDeletion("not_found", f"Session {body.session_id} not found in database")
+            return json_response(SessionDeletion("success", f"Session {key} deleted successfully"))
+        missing = SessionDeletion("not_found", f"Session {key} not found in database")
         return json_response(missing, 404)
 
 
