@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any, TextIO
 
 from benchmarks.commands import delivery, display
-from benchmarks.loadgen import declare, runner
+from benchmarks.loadgen import declare, runner, verdict
 from benchmarks.loadgen.datasets.source import read_json
 from benchmarks.loadgen.declare import BadOption
 from benchmarks.loadgen.options import Profile, checked_profile
@@ -46,7 +46,7 @@ def run(kind: str, values: Mapping[str, Any], options: Namespace, stdout: TextIO
     delivery.deliver(result, options, stdout)
     if result.cancelled:
         return INTERRUPTED
-    return 0 if result.summary["requests"]["completed"] else FAILED
+    return FAILED if verdict.failure(result) else 0
 
 
 def measure(kind: str, profile: Profile, options: Namespace, stdout: TextIO) -> RunResult:
