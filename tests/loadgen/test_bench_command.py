@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.test import Client
+from django.urls import reverse
 
 from benchmarks.loadgen import compare, results, runner
 from benchmarks.loadgen.options import checked_profile
@@ -180,7 +182,7 @@ def test_a_run_is_as_it_ended(server: str):
 
 
 @pytest.mark.django_db
-def test_a_sweep_measures_every_value_and_keeps_its_runs_apart(server: str, tmp_path: Path):
+def test_a_sweep_measures_every_value_and_keeps_its_runs_apart(server: str, tmp_path: Path, admin_client: Client):
     path = tmp_path / "sweep.json"
     values = ["--axis=max_concurrency", "--values", "1", "2", "--repeats=2", "-n", "6", f"--sweep-result={path}"]
     files = [f"--result={tmp_path / 'run.json'}", "--save-result", f"--result-dir={tmp_path}"]
@@ -212,6 +214,11 @@ def test_a_sweep_measures_every_value_and_keeps_its_runs_apart(server: str, tmp_
     [series] = {run.series for run in stored}
     assert f"stored as the sweep {series}" in text
     assert all(run.status == Status.DONE and run.is_of_sweep for run in stored)
+    page = admin_client.get(reverse("admin:benchmarks_run_sweep", args=[series]))
+    assert page.context["option"] == "max_concurrency"
+    assert [reverse("admin:benchmarks_run_change", args=[run.pk]) in page.content.decode() for run in stored] == [
+        True
+    ] * 4
 
 
 def test_a_sweep_that_looks_for_its_range_asks_nothing_twice(server: str, tmp_path: Path):
