@@ -22,6 +22,7 @@ from tests.loadgen.mock_server import Script, Step, running_mock_server, script_
 
 STALL_SECONDS = 5.0
 RATE = 20.0
+REQUESTS = 200
 SLOTS = 2  # in both loads: requests that the server may have at once
 SLOW_SECONDS = STALL_SECONDS / 2
 ANSWER = 'data: {"choices": [{"text": "a", "finish_reason": "length"}]}\n\ndata: [DONE]\n\n'
@@ -58,8 +59,8 @@ def server() -> Iterator[str]:
 def test_a_stall_of_the_server_shows_in_the_latency_from_schedule_alone(server: str) -> None:
     small = {"random_input_len": 4, "random_output_len": 1, "tokenizer": "none", "workers": 1}
     script = script_body(Script(steps=[Step(write=ANSWER)]))
-    by_clock = {"request_rate": RATE, "burstiness": "inf", "num_prompts": 160, "max_concurrency": SLOTS}
-    by_users = {"users": SLOTS, "ramp_up_time": 0.0, "think_time": 0.05, "duration": 160 / RATE}
+    by_clock = {"request_rate": RATE, "burstiness": "inf", "num_prompts": REQUESTS, "max_concurrency": SLOTS}
+    by_users = {"users": SLOTS, "ramp_up_time": 0.0, "think_time": 0.05, "duration": REQUESTS / RATE}
     loads = Loads(2)
 
     def load(kind: str, options: dict[str, object]) -> RunResult:
@@ -73,7 +74,7 @@ def test_a_stall_of_the_server_shows_in_the_latency_from_schedule_alone(server: 
             begun, ended = json.load(response)
         clock, users = open_run.result(), closed_run.result()
 
-    assert clock.summary["requests"]["completed"] == 160
+    assert clock.summary["requests"]["completed"] == REQUESTS
     start, end = (moment - loads.epochs["serve"] for moment in (begun, ended))
     due = [record for record in clock.records if start + 0.1 < (record.intended or 0.0) < end]
     assert len(due) > STALL_SECONDS * RATE / 2, "they came, or would have come, while nothing was answered"
@@ -82,7 +83,8 @@ def test_a_stall_of_the_server_shows_in_the_latency_from_schedule_alone(server: 
         waited = end - record.intended
         assert (ttft_sched(record) or 0.0) >= waited and (e2el_sched(record) or 0.0) >= waited
     assert clock.summary["latency_ms"]["ttft_sched"]["max"] > 1000 * 0.9 * STALL_SECONDS
-    assert clock.summary["latency_ms"]["ttft_sched"]["mean"] > 1000, "a third of all or more had to wait, for seconds"
+    slow = [record for record in clock.records if (ttft_sched(record) or 0.0) > SLOW_SECONDS]
+    assert len(slow) > 0.4 * STALL_SECONDS * RATE, "those that came in its first half waited for its second"
 
     for run in (clock, users):
         slow = [record for record in run.records if (ttft(record) or 0.0) > SLOW_SECONDS]
