@@ -18,7 +18,8 @@ from django.db import connection
 
 from benchmarks import profiles, storage
 from benchmarks.allowed import check_target_url
-from benchmarks.loadgen.records import Phase, RunResult
+from benchmarks.loadgen import verdict
+from benchmarks.loadgen.records import RunResult
 from benchmarks.models import Run, Status
 from benchmarks.models.runs import HEARTBEAT_SECONDS
 from benchmarks.run_files import read_progress, read_result, read_words, remove_files
@@ -30,7 +31,6 @@ MANAGE = [sys.executable, str(BASE_DIR / "manage.py")]
 # What the command may take from an interrupt to its partial result, before it is killed.
 STOP_SECONDS = 20.0
 STORING_SECONDS = 600.0  # in which a large result is written, and nothing is heard of the run
-LAST_REQUESTS = 5  # a run whose last requests all failed has lost its target
 
 
 def execute(run: Run, stopping: threading.Event) -> None:
@@ -140,23 +140,11 @@ def _close(run: Run, code: int, reason: str) -> None:
         run.end(Status.FAILED, words or f"the command ended {_how(code)} and left no result")
     elif stored.cancelled:
         run.end(Status.CANCELLED, "its command was interrupted")
-    elif died := _how_the_target_died(stored):
+    elif died := verdict.failure(stored):
         run.end(Status.FAILED, died)
     else:
         run.end(Status.DONE)
     remove_files(run)
-
-
-def _how_the_target_died(result: RunResult) -> str:
-    """What most of the last requests failed with when all of those failed; "" for a target that answered to the end."""
-    sent = sorted((record for record in result.records if record.sent is not None), key=lambda one: one.sent or 0.0)
-    last = [record for record in sent if record.phase is not Phase.WARMUP][-LAST_REQUESTS:]
-    if not last:
-        return "nothing was sent"
-    if any(record.succeeded for record in last):
-        return ""
-    texts = [f"{record.error}: {record.error_text}" for record in last]
-    return f"the last {len(last)} requests failed, most with {max(set(texts), key=texts.count)}"
 
 
 def _store(run: Run) -> RunResult | None:

@@ -12,8 +12,10 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from benchmarks import summaries
-from benchmarks.loadgen import metrics, records
+from benchmarks.loadgen import metrics, records, verdict
+from benchmarks.loadgen.sweep import RANGE, Place
 from benchmarks.models import Origin, RequestRecord, Run, Status, TimeBucket
+from benchmarks.models.runs import IMPORTED
 
 BATCH_ROWS = 2000
 # What a result changes in the row of its run.
@@ -32,14 +34,17 @@ PLAIN_FIELDS = [field for field in records.RequestRecord.__struct_fields__ if fi
 TEXTS = ("error_text", "text", "finish_reason", "session")
 
 
-def store_result(result: records.RunResult, run: Run | None = None, *, origin: Origin = Origin.TERMINAL) -> int:
+def store_result(
+    result: records.RunResult, run: Run | None = None, *, origin: Origin = Origin.TERMINAL, place: Place | None = None
+) -> int:
     """Store what a run measured, all or nothing, and return the primary key of its row.
 
-    Without `run` a new row is made, which is over: done, or cancelled. Else the row `run` gets the result and keeps its
-    status: whoever executes it knows how it ended.
+    Without `run` a new row is made, which is over: done, cancelled, or failed with the words of `verdict`; `place` is
+    where in a sweep it belongs. Else the row `run` gets the result and keeps its status: whoever executes it knows how
+    it ended.
     """
     with transaction.atomic():
-        row = run or _finished_run(result, origin)
+        row = run or _finished_run(result, origin, place)
         row.started = parse_datetime(result.started_at) or row.started
         row.environment, row.server = _json(result.environment), _json(result.server)
         row.client_health = _json(msgspec.to_builtins(result.health))
@@ -94,16 +99,29 @@ def unpack_chunks(packed: bytes | memoryview) -> list[records.Chunk]:
     return msgspec.msgpack.decode(packed, type=list[records.Chunk])
 
 
-def _finished_run(result: records.RunResult, origin: Origin) -> Run:
-    status = Status.CANCELLED if result.cancelled else Status.DONE
-    return Run(
+def _finished_run(result: records.RunResult, origin: Origin, place: Place | None) -> Run:
+    status, error = _ending(result)
+    row = Run(
         key=result.run_id,
         kind=result.kind,
         origin=origin,
         status=status,
+        error=error,
         finished=(parse_datetime(result.started_at) or timezone.now()) + timedelta(seconds=result.duration),
         tags=_json(result.profile.get("tags", [])),
     )
+    if place and place.repeat != RANGE:
+        row.series, row.sweep_value, row.repeat = place.series, place.value, place.repeat
+        row.configuration = {"sweep_option": place.axis, "slos": _json(result.profile.get("goodput") or {})}
+    return row
+
+
+def _ending(result: records.RunResult) -> tuple[Status, str]:
+    """How a run ended that nobody watched. Of one that another tool made only its figures are known."""
+    if result.cancelled:
+        return Status.CANCELLED, ""
+    words = "" if result.kind == IMPORTED else verdict.failure(result).replace("\0", "")
+    return (Status.FAILED, words) if words else (Status.DONE, "")
 
 
 def _rows(run: Run, found: Iterable[records.RequestRecord]) -> Iterable[RequestRecord]:

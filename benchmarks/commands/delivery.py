@@ -14,6 +14,7 @@ from benchmarks.loadgen.declare import BadOption
 from benchmarks.loadgen.exports import pytorch_json
 from benchmarks.loadgen.exports.vllm_json import file_name, to_vllm
 from benchmarks.loadgen.records import RunResult
+from benchmarks.loadgen.sweep import Place
 
 PYTORCH_VARIABLE = "SAVE_TO_PYTORCH_BENCHMARK_FORMAT"  # as vLLM names it: a twin beside its JSON is wanted
 
@@ -44,24 +45,30 @@ def deliver(result: RunResult, options: Namespace, stdout: TextIO) -> None:
         stdout.write(f"{place}\n")
 
 
-def write(result: RunResult, options: Namespace) -> list[str]:
-    """Write `result` to the files and into the database, and return where. Raises BadOption."""
+def write(result: RunResult, options: Namespace, place: Place | None = None) -> list[str]:
+    """Write `result` to the files and into the database, and return where. Raises BadOption.
+
+    A run of a sweep has a `place`, and with it files of its own.
+    """
     places = []
     try:
         if options.result:
-            results.save(result, options.result)
-            places.append(f"written to {options.result}")
+            path = _own(options.result, place)
+            results.save(result, path)
+            places.append(f"written to {path}")
         if options.save_result or options.append_result:
-            places.append(f"written to {_save_vllm(result, options)}")
+            places.append(f"written to {_save_vllm(result, options, place)}")
     except OSError as error:
         raise BadOption(f"--result: {error}") from None
     if not (options.no_store or options.run_id):
-        places.append(f"stored as run {_store(result)}")
+        places.append(f"stored as run {_store(result, place)}")
     return places
 
 
-def _save_vllm(result: RunResult, options: Namespace) -> Path:
+def _save_vllm(result: RunResult, options: Namespace, place: Place | None) -> Path:
     path = options.result_dir / (options.result_filename or file_name(result))
+    if not options.append_result:
+        path = _own(path, place)
     path.parent.mkdir(parents=True, exist_ok=True)
     line = msgspec.json.encode(to_vllm(result, detailed=options.save_detailed)) + b"\n"
     with path.open("ab" if options.append_result else "wb") as file:
@@ -71,7 +78,11 @@ def _save_vllm(result: RunResult, options: Namespace) -> Path:
     return path
 
 
-def _store(result: RunResult) -> int:
+def _own(path: Path, place: Place | None) -> Path:
+    return path.with_stem(f"{path.stem}-{place.name}") if place else path
+
+
+def _store(result: RunResult, place: Place | None) -> int:
     """Raises BadOption."""
     # Only here is the database needed: a run that is not to be kept works without one.
     from django.db import DatabaseError
@@ -79,6 +90,6 @@ def _store(result: RunResult) -> int:
     from benchmarks.storage import store_result
 
     try:
-        return store_result(result)
+        return store_result(result, place=place)
     except DatabaseError as error:
         raise BadOption(f"--no-store was not given, and the run could not be stored: {error}") from error

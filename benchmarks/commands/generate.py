@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any, TextIO
 
 from benchmarks.commands import delivery, display
-from benchmarks.loadgen import declare, foreign, runner
+from benchmarks.loadgen import declare, foreign, runner, verdict
 from benchmarks.loadgen.datasets.source import read_json
 from benchmarks.loadgen.declare import BadOption
 from benchmarks.loadgen.options import Profile, checked_profile
@@ -51,7 +51,7 @@ def run(kind: str, values: Mapping[str, Any], options: Namespace, stdout: TextIO
 def exit_code(result: RunResult) -> int:
     if result.cancelled:
         return INTERRUPTED
-    return 0 if result.summary["requests"]["completed"] else FAILED
+    return FAILED if verdict.failure(result) else 0
 
 
 def measure(kind: str, profile: Profile, options: Namespace, stdout: TextIO) -> RunResult:

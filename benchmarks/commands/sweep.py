@@ -2,18 +2,21 @@
 
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections import Counter
 from collections.abc import Mapping
 from copy import copy
+from math import inf
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, TextIO
 
 import msgspec
 
 from benchmarks.commands import delivery, generate, tables
-from benchmarks.loadgen import sweep
+from benchmarks.loadgen import declare, sweep
 from benchmarks.loadgen.declare import BadOption
 from benchmarks.loadgen.options import Profile, checked_profile
-from benchmarks.loadgen.sweep import Point
+from benchmarks.loadgen.sweep import Place, Point
 
 HELP = "Measure at several loads, and tell where more load brings latency instead of throughput."
 
@@ -54,16 +57,23 @@ def run(options: Namespace, stdout: TextIO) -> int:
             raise BadOption(f"--{name.replace('_', '-')} cannot be given beside --axis {options.axis}")
     if options.points < 2 or options.repeats < 1:
         raise BadOption("--points needs at least 2, and --repeats at least 1")
+    if options.axis != "request_rate" and not all(value.is_integer() for value in options.values or ()):
+        raise BadOption(f"--values: --axis {options.axis} counts, and takes whole numbers")
+    if options.run_id:
+        raise BadOption("--run-id names a single run, and a sweep has several")
     loads = _Sweep(options, values, stdout)
     wanted = options.values or loads.range()
-    wanted = [value for value in wanted for _ in range(options.repeats)]
+    times = Counter(wanted * options.repeats)
+    places = [loads.place(value, repeat) for value in times for repeat in range(1, times[value] + 1)]
     found = []
-    for value in sweep.in_random_order(wanted, values.get("seed", 0)):
+    for place in sweep.in_random_order(places, values.get("seed", 0)):
         if loads.interrupted:
             break
-        found.append(loads.measure(options.axis, value))
+        found.append(loads.measure(place))
     found.sort(key=lambda one: one.value)
     _write_table(options.axis, found, stdout)
+    if not options.no_store:
+        stdout.write(f"stored as the sweep {loads.series}\n")
     if options.sweep_result:
         _save(options.sweep_result, options.axis, found)
         stdout.write(f"written to {options.sweep_result}\n")
@@ -73,47 +83,54 @@ def run(options: Namespace, stdout: TextIO) -> int:
 
 
 class _Sweep:
-    """Runs that differ in one option."""
+    """Runs that differ in one option, and in their prompts."""
 
     def __init__(self, options: Namespace, values: Mapping[str, Any], stdout: TextIO) -> None:
         self.interrupted = False
+        self.series = f"series-{token_hex(6)}"
         self._options = copy(options)
         self._options.disable_tqdm = options.disable_tqdm or options.progress_json
         self._values = values
         self._stdout = stdout
-        self._count = 0
+
+    def place(self, value: float, repeat: int, axis: str = "") -> Place:
+        return Place(series=self.series, axis=axis or self._options.axis, value=value, repeat=repeat)
 
     def range(self) -> list[float]:
         """From one request at a time to all at once, which is what the server can do at most."""
         axis, points = self._options.axis, self._options.points
         self._stdout.write("the lowest and the highest load first\n")
-        low, high = self.measure("max_concurrency", 1), self.measure("request_rate", float("inf"))
+        low = self.measure(self.place(1.0, sweep.RANGE, "max_concurrency"))
+        high = self.measure(self.place(inf, sweep.RANGE, "request_rate"))
         if not (low.request_throughput and high.request_throughput):
             raise BadOption("--values: not a single request was answered, so that the range must be given")
         if axis == "request_rate":
             return sweep.spread(low.request_throughput, high.request_throughput, points, whole=False)
         return sweep.spread(1.0, max(2.0, sweep.highest_concurrency(high)), points, whole=True)
 
-    def measure(self, axis: str, value: float) -> Point:
-        """One run; its result goes where a single run's goes, and under the sweep's label."""
-        self._count += 1
-        profile = self._profile(axis, value)
+    def measure(self, place: Place) -> Point:
+        """One run; its result goes where a single run's goes, under a label and into files of its own."""
+        profile = self._profile(place)
         kind = "serve" if profile.users is None else "clients"
         result = generate.measure(kind, profile, self._options, self._stdout)
         self.interrupted = self.interrupted or result.cancelled
-        quiet = copy(self._options)
-        if quiet.result:
-            quiet.result = quiet.result.with_stem(f"{quiet.result.stem}-{self._count}")
-        delivery.write(result, quiet)
-        point = sweep.point(value, result)
-        self._stdout.write(f"{axis} {tables.number(value)}: {tables.number(point.request_throughput)} requests/s\n")
+        delivery.write(result, self._options, place)
+        point = sweep.point(place.value, result)
+        rate = tables.number(point.request_throughput)
+        self._stdout.write(f"{place.axis} {tables.number(place.value)}: {rate} requests/s\n")
         if self._options.cooldown and not self.interrupted:
             time.sleep(self._options.cooldown)
         return point
 
-    def _profile(self, axis: str, value: float) -> Profile:
-        whole = axis != "request_rate"
-        return checked_profile({**self._values, axis: int(value) if whole else value})
+    def _profile(self, place: Place) -> Profile:
+        """The seed is the same for all, and with it the schedule of a rate; the prompts are not."""
+        given = declare.read(Profile, self._values)
+        swept = {
+            place.axis: place.value if place.axis == "request_rate" else int(place.value),
+            "label": place.label(given.label),
+            "prompt_seed": place.prompt_seed(given.seed if given.prompt_seed is None else given.prompt_seed),
+        }
+        return checked_profile({**self._values, **swept})
 
 
 def _write_table(axis: str, found: list[Point], stdout: TextIO) -> None:
@@ -146,6 +163,6 @@ def _positive(text: str) -> float:
         value = float(text)
     except ValueError:
         value = 0.0
-    if value <= 0:
+    if not value > 0:
         raise ArgumentTypeError(f"expected numbers above 0, got {text!r}")
     return value

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from benchmarks.loadgen import metrics
+from benchmarks.loadgen import metrics, verdict
 from benchmarks.loadgen.distribution import percentile, supports
 from benchmarks.loadgen.options import parse_percentiles
 from benchmarks.loadgen.records import Phase, RunResult
@@ -21,10 +21,10 @@ def _lines(result: RunResult) -> Iterable[str]:
     counts, tokens = figures["requests"], figures["tokens"]
     ended = "" if result.environment["ended_by"] == "schedule" else f", ended by {result.environment['ended_by']}"
     yield f"{result.kind}: {result.server['model'] or 'a model without a name'}{ended}"
-    rate = figures["success_rate"]
+    succeeded = figures["success_rate"]
     yield (
         f"requests     {counts['completed']} completed, {counts['failed']} failed"
-        + ("" if rate is None else f" ({rate:.1%} succeeded)")
+        + ("" if succeeded is None else f" ({succeeded:.1%} succeeded)")
         + (f", {counts['warmup']} of the warm-up beside" if counts["warmup"] else "")
     )
     for error, count in figures["errors"].items():
@@ -43,6 +43,9 @@ def _lines(result: RunResult) -> Iterable[str]:
         both = figures[name]
         yield f"  {title:<22}{number(both['full']):>12}{number(both['measured']):>12}"
     yield f"  {'peak output tokens':<22}{number(figures['peak_output_throughput']):>12}"
+    rate = figures["send_rate"]
+    if rate["offered"] is not None:
+        yield f"sent         {number(rate['achieved'])} requests/s of {number(rate['offered'])} offered"
     flight = figures["concurrency"]
     yield f"in flight    {number(flight['mean'])} on average, {number(flight['max'])} at most"
     if goodput := figures["goodput"]:
@@ -54,6 +57,8 @@ def _lines(result: RunResult) -> Iterable[str]:
         yield f"  {reason}"
     if since := result.environment["over_saturated_since"]:
         yield f"the server was offered more than it could take from {since:.0f} s on"
+    if not result.cancelled and (words := verdict.failure(result)):
+        yield f"the run failed: {words[:SHOWN_CHARACTERS]}"
 
 
 def _latencies(result: RunResult) -> Iterable[str]:

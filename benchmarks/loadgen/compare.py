@@ -152,7 +152,8 @@ def _warnings(baseline: Group, candidate: Group) -> list[str]:
         if first.profile.get(key) != second.profile.get(key):
             warnings.append(f"{words} differs: {first.profile.get(key)} and {second.profile.get(key)}")
     digests = {(one.environment.get("dataset") or {}).get("sha256") for one in (first, second)} - {None}
-    if len(digests) > 1 and not warnings:
+    meant = first.profile.get("prompt_seed") != second.profile.get("prompt_seed")  # as between the loads of a sweep
+    if len(digests) > 1 and not warnings and not meant:
         warnings.append("the prompts differ, though they come from the same data set and seed")
     old, new = (set(one.summary.get("output_token_sources") or {}) for one in (first, second))
     if old and new and old != new:

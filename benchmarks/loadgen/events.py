@@ -13,7 +13,9 @@ LINE_TYPES = {"application/x-ndjson", "application/ndjson", "application/jsonl",
 
 
 class Event(msgspec.Struct, frozen=True):
-    """`time` is the arrival of the piece that completed it. `complete` is False where the stream ended within it."""
+    """`time` is the arrival of its first byte: a comment ahead of it is none of its bytes, and a document that is no
+    stream arrives with its last. `complete` is False where the stream ended within it.
+    """
 
     time: float
     data: bytes
@@ -40,33 +42,47 @@ class SseParser:
 
     def __init__(self) -> None:
         self._line = b""  # the beginning of a line whose end has not come
+        self._line_time = 0.0  # of its first byte
         self._data: list[bytes] = []  # of the event that has not ended
+        self._event_time: float | None = None  # of the first byte of its first field
         self._after_cr = False  # a line feed that comes next belongs to the line before
 
-    def feed(self, piece: bytes) -> list[bytes]:
-        """The data of each event that `piece` completes."""
+    def feed(self, time: float, piece: bytes) -> list[Event]:
+        """The events that `piece`, which came at `time`, completes."""
         if self._after_cr and piece:
             piece = piece.removeprefix(b"\n")
             self._after_cr = False
         if not piece:
             return []
         self._after_cr = piece.endswith(b"\r")
+        begun = self._line_time if self._line else time
         lines = (self._line + piece).splitlines()
         self._line = b"" if piece.endswith((b"\n", b"\r")) else lines.pop()
-        return [data for line in lines if (data := self._end_line(line)) is not None]
+        events = []
+        for line in lines:
+            if event := self._end_line(begun, line):
+                events.append(event)
+            begun = time
+        self._line_time = begun
+        return events
 
-    def rest(self) -> bytes:
-        """The data of the event that the end of the stream cut off, or that only lacks its blank line."""
+    def rest(self) -> Event | None:
+        """The event that the end of the stream cut off, or that only lacks its blank line."""
         if self._line:
-            self._end_line(self._line)
+            self._end_line(self._line_time, self._line)
             self._line = b""
-        return self._end_line(b"") or b""
+        event = self._end_line(self._line_time, b"")
+        return event and Event(event.time, event.data, complete=False)
 
-    def _end_line(self, line: bytes) -> bytes | None:
+    def _end_line(self, time: float, line: bytes) -> Event | None:
+        """Take in a line whose first byte came at `time`; a blank one ends an event."""
         if not line:
-            data, self._data = b"\n".join(self._data), []
-            return data or None
-        name, _, value = line.partition(b":")  # a comment has an empty name
+            begun, data = self._event_time, b"\n".join(self._data)
+            self._event_time, self._data = None, []
+            return None if begun is None or not data else Event(begun, data)
+        name, _, value = line.partition(b":")
+        if name and self._event_time is None:  # a comment has an empty name
+            self._event_time = time
         if name == b"data":
             self._data.append(value.removeprefix(b" "))
         return None
@@ -75,21 +91,22 @@ class SseParser:
 def _server_sent(pieces: Sequence[Piece]) -> Iterator[Event]:
     parser = SseParser()
     for time, piece in pieces:
-        for data in parser.feed(piece):
-            yield Event(time, data)
+        yield from parser.feed(time, piece)
     if rest := parser.rest():
-        yield Event(pieces[-1][0], rest, complete=False)
+        yield rest
 
 
 def _lines(pieces: Sequence[Piece]) -> Iterator[Event]:
-    rest = b""
+    rest, begun = b"", 0.0
     for time, piece in pieces:
+        begun = begun if rest else time
         *lines, rest = (rest + piece).split(b"\n")
         for line in lines:
             if line.strip():
-                yield Event(time, line.strip())
+                yield Event(begun, line.strip())
+            begun = time
     if rest.strip():
-        yield Event(pieces[-1][0], rest.strip(), complete=False)
+        yield Event(begun, rest.strip(), complete=False)
 
 
 def _document(pieces: Sequence[Piece]) -> Iterator[Event]:

@@ -3,17 +3,25 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from typing import NamedTuple
 
 from benchmarks.loadgen.distribution import percentile
 from benchmarks.loadgen.records import ClientHealth
 
-OK, CLIENT_LIMITED = "ok", "client-limited"
+OK, WARN, CLIENT_LIMITED = "ok", "warn", "client-limited"
 
-# Beyond these the figures tell of the client: they would be off by as many milliseconds, or the load was another.
-SEND_LAG_MS = 10.0
-LOOP_LAG_MS = 10.0
+
+class Limit(NamedTuple):
+    """Beyond `warn` the client shows in the figures; beyond `limited` they tell of it, or the load was another."""
+
+    warn: float
+    limited: float
+
+
+SEND_LAG_MS = Limit(2.0, 10.0)
+LOOP_LAG_MS = Limit(2.0, 10.0)
+CPU_PERCENT = Limit(75.0, 90.0)
 ACHIEVED_SENDS = 0.99
-CPU_PERCENT = 90.0
 
 SAMPLE_SECONDS = 0.01
 
@@ -25,26 +33,29 @@ def client_health(
     achieved_send_ratio: float | None,
     cpu_percents: Sequence[float],
 ) -> ClientHealth:
-    """The verdict over all workers of a run.
+    """The verdict over all workers of a run, "ok", "warn" or "client-limited", and why it is not "ok".
 
     send_lags: seconds from the moment a request might be sent (its time in the schedule, or the free slot that it
     waited for) to its send. loop_lags: all samples of all workers' `sample_loop_lag`, in seconds.
-    achieved_send_ratio: `metrics.achieved_send_ratio`, or None where the load bounds its own concurrency.
+    achieved_send_ratio: `sends.achieved_send_ratio`, or None where the load bounds its own concurrency.
     cpu_percents: each worker's CPU time in percent of the run's length (100 is one core).
     """
     send_lag, loop_lag = _p99_ms(send_lags), _p99_ms(loop_lags)
     cpu = max(cpu_percents, default=None)
-    reasons = []
-    if send_lag is not None and send_lag > SEND_LAG_MS:
-        reasons.append(f"1 request in 100 was sent {send_lag:.1f} ms late or later (limit {SEND_LAG_MS:g} ms)")
-    if loop_lag is not None and loop_lag > LOOP_LAG_MS:
-        reasons.append(f"a worker's event loop was {loop_lag:.1f} ms late at p99 (limit {LOOP_LAG_MS:g} ms)")
+    verdicts, reasons = [OK], []
+    for value, limit, words in (
+        (send_lag, SEND_LAG_MS, "1 request in 100 was sent {:.1f} ms late or later (limit {:g} ms)"),
+        (loop_lag, LOOP_LAG_MS, "a worker's event loop was {:.1f} ms late at p99 (limit {:g} ms)"),
+        (cpu, CPU_PERCENT, "a worker used {:.0f}% of its core (limit {:g}%)"),
+    ):
+        if value is not None and value > limit.warn:
+            verdicts.append(CLIENT_LIMITED if value > limit.limited else WARN)
+            reasons.append(words.format(value, limit.limited if value > limit.limited else limit.warn))
     if achieved_send_ratio is not None and achieved_send_ratio < ACHIEVED_SENDS:
+        verdicts.append(CLIENT_LIMITED)
         reasons.append(f"only {achieved_send_ratio:.1%} of the asked rate was sent (limit {ACHIEVED_SENDS:.0%})")
-    if cpu is not None and cpu > CPU_PERCENT:
-        reasons.append(f"a worker used {cpu:.0f}% of its core (limit {CPU_PERCENT:g}%)")
     return ClientHealth(
-        verdict=CLIENT_LIMITED if reasons else OK,
+        verdict=max(verdicts, key=(OK, WARN, CLIENT_LIMITED).index),
         reasons=reasons,
         send_lag_p99_ms=send_lag,
         loop_lag_p99_ms=loop_lag,

@@ -3,7 +3,11 @@
 `summarise(records, slos=..., window=...)` gives a dict of JSON values (None where a figure does not exist, never NaN):
 
 duration_s              D_full: first send to the last arrival, over all phases but the warm-up; None without a send
-window                  [start, end] of the measured window, in seconds since the run's start, or None
+window                  [start, end] of the measured window, in seconds since the run's start, or None. In a closed loop
+                        from the first send of the last user to the end of the first one who is through; in an open loop
+                        from the end of warm-up and ramp (the first send without them) to the last send of a measured
+                        request, so that the drain behind it is left out. A load without such a time, as when all is
+                        sent at once, is measured from its first send to its last arrival
 window_s                D_meas, its length
 requests                {total, completed, failed, cancelled} over all phases but the warm-up (failed includes
                         cancelled), and `warmup` and `measured`: how many requests had these phases
@@ -19,6 +23,8 @@ total_token_throughput  {full, measured}: tokens per second. `full` is all token
 peak_output_throughput  most output tokens that arrived in one second (seconds counted from the run's start)
 concurrency             {mean, max} of requests in flight in the window, exact (sweep line over the intervals)
 achieved_send_ratio     length of the schedule / time that sending it took; None in a closed loop
+send_rate               {offered, achieved}: requests per second that were due by the schedule, and that were sent:
+                        their number but one over that length, and over that time; None as above
 goodput                 None without SLOs, else {slos, good, fraction, per_second}: measured requests that meet every
                         SLO; `fraction` is of all measured requests that ended (failed ones are bad); `per_second` are
                         those that ended in the window. A request without a TPOT (one token) passes that SLO; without
@@ -34,7 +40,7 @@ latency_ms              {metric: statistics} in ms; successful requests of the p
 speed                   {metric: statistics} in tokens per second, of the same requests
 stalls                  {threshold_ms, count}: chunk gaps above the threshold, of the same requests
 
-`latency_ms` has, with a_j the arrivals of chunks with content and k_j their tokens:
+`latency_ms` has, with a_j the arrivals of chunks with content (the first byte of each) and k_j their tokens:
   queue_delay  sent - intended (open loop only)
   ttft         a_1 - sent              ttft_sched  a_1 - intended (open loop only): what a user who came on time saw
   ttfot        first token that is no reasoning - sent
@@ -76,9 +82,10 @@ from benchmarks.loadgen.request_metrics import (
     token_gaps,
     tpot,
 )
-from benchmarks.loadgen.windows import Window, closed_loop_window, time_buckets
+from benchmarks.loadgen.sends import achieved_send_ratio, send_rate
+from benchmarks.loadgen.windows import Window, time_buckets
 
-__all__ = ["achieved_send_ratio", "closed_loop_window", "summarise", "time_buckets", "values_of"]
+__all__ = ["summarise", "time_buckets", "values_of"]
 
 LATENCIES = (*TIMES, "itl", "icl")
 STALL_MS = 500.0
@@ -95,7 +102,7 @@ def summarise(
     """The summary described above.
 
     `slos` are limits in ms by name of a metric of `latency_ms` that is one number per request (ttft, tpot, e2el, ...);
-    ValueError names one that is not. `window` is `closed_loop_window` for users; without it, the measured window goes
+    ValueError names one that is not. `window` is that of `phases.assign_phases`; without it, the measured window goes
     from the first send of the phase `measure` to the last arrival of its requests.
     """
     run = [record for record in records if record.phase is not Phase.WARMUP]
@@ -114,6 +121,7 @@ def summarise(
         "peak_output_throughput": windows.peak_tokens(run),
         "concurrency": _concurrency(run, window),
         "achieved_send_ratio": achieved_send_ratio(records),
+        "send_rate": send_rate(records),
         "goodput": _goodput(measured, slos, window) if slos else None,
         "tokens": {
             "input": _total(record.prompt_tokens for record in completed),
@@ -141,23 +149,6 @@ def values_of(record: RequestRecord) -> dict[str, dict[str, list[float]]]:
     times["itl"] = [MS * gap for gap in token_gaps(record)]
     times["icl"] = [MS * gap for gap in chunk_gaps(record)]
     return {"latency_ms": times, "speed": {name: _known(metric(record)) for name, metric in SPEEDS.items()}}
-
-
-def achieved_send_ratio(records: Iterable[RequestRecord]) -> float | None:
-    """How much of the rate that the schedule asked for was sent, at most 1: the length of the schedule over the time
-    that sending it took. None in a closed loop, and for a schedule of no length.
-    """
-    pairs = [
-        (record.intended, record.sent)
-        for record in records
-        if record.intended is not None and record.sent is not None and record.phase is not Phase.WARMUP
-    ]
-    if not pairs:
-        return None
-    start = min(intended for intended, _ in pairs)
-    planned = max(intended for intended, _ in pairs) - start
-    took = max(sent for _, sent in pairs) - start
-    return min(1.0, planned / took) if planned > 0 else None
 
 
 def _outcomes(run: Sequence[RequestRecord], *, warmup: int, measured: int) -> dict[str, Any]:

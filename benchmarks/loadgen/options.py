@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 
 from benchmarks.loadgen import checks, declare
+from benchmarks.loadgen.backends import BACKENDS
 from benchmarks.loadgen.checks import CONVERSATIONS, TOKENIZERS, parse_percentiles, parse_stages
 from benchmarks.loadgen.declare import option
 
@@ -50,7 +51,9 @@ Ratio = Annotated[float, msgspec.Meta(ge=0, lt=1)]
 class Profile(msgspec.Struct, kw_only=True, frozen=True):
     """The options of one load. Times are in seconds, rates in requests per second."""
 
-    backend: Annotated[str, option(TARGET, "wire protocol of the server", "--endpoint-type")] = "openai"
+    backend: Annotated[
+        str, option(TARGET, "wire protocol of the server", "--endpoint-type", choices=tuple(BACKENDS))
+    ] = "openai"
     base_url: Annotated[
         list[str], option(TARGET, "one or several URLs, taken in turn; before --host and --port", "--url", "-u")
     ] = []
@@ -185,6 +188,9 @@ class Profile(msgspec.Struct, kw_only=True, frozen=True):
     skip_tokenizer_init: Annotated[bool, option(DATASET, "the same as --tokenizer none")] = False
     system_prompt_path: Annotated[str, option(DATASET, "text file to put before every prompt")] = ""
     seed: Annotated[int, option(DATASET, "of everything that is drawn")] = 0
+    prompt_seed: Annotated[
+        int | None, option(DATASET, "of the prompts alone, for a run that must not repeat another's; default: --seed")
+    ] = None
     disable_shuffle: Annotated[bool, option(DATASET, "keep the file's order")] = False
     oversample: Annotated[bool, option(DATASET, "repeat prompts when the data set has too few")] = True
     batch_size: Annotated[
@@ -243,6 +249,7 @@ class Profile(msgspec.Struct, kw_only=True, frozen=True):
         str, option(METRICS, "latencies to show, from ttft, ttft_sched, ttfot, tpot, itl, icl, e2el, queue_delay, ...")
     ] = "ttft,tpot,itl,e2el"
     metric_percentiles: Annotated[str, option(METRICS, "percentiles to show")] = "99"
+    stall_ms: Annotated[Positive, option(METRICS, "a gap between two chunks that is longer is a stall")] = 500.0
     label: Annotated[str, option(METRICS, "runs of one label are repeats of each other")] = ""
     metadata: Annotated[dict[str, str], option(METRICS, "kept with the result")] = {}
     keep_text: Annotated[bool, option(METRICS, "keep the answers in the result")] = False

@@ -18,6 +18,7 @@ from benchmarks.loadgen.records import RateChange
 from benchmarks.loadgen.target import Target
 
 STREAMS_PER_WORKER = 128  # that one process reads without adding a millisecond of its own
+READY_TEXT = "Are you ready?\nYes.\nNo."  # in lines, which a reranker takes for documents
 GUESSED_ANSWER_SECONDS = 10.0  # what an open loop's streams are estimated from, with its rate
 
 
@@ -34,9 +35,22 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def first_prompt(profile: Profile, plan: Plan) -> Prompt:
-    """One that can be sent ahead of the load, to see whether it is answered."""
+    """What the load begins with, to see whether the back end can carry it."""
     first = plan.items[0]
     return first if isinstance(first, Prompt) else Dialogue(first, "", stateful=profile.stateful).ask()
+
+
+def ready_prompt(first: Prompt, run_id: str) -> Prompt:
+    """One of the same kind as the load's prompts that is none of them, so that no cache knows what is measured.
+
+    Messages that are more than text, such as an upload, have no other of their kind: they are the load's own.
+    """
+    session = f"{run_id}-ready" if first.session is not None else None
+    if first.messages is None:
+        return Prompt(text=READY_TEXT, output_tokens=1, session=session)
+    if all(isinstance(message.get("content"), str) for message in first.messages):
+        return Prompt(messages=[{"role": "user", "content": READY_TEXT}], output_tokens=1, session=session)
+    return first
 
 
 def make_plan(profile: Profile) -> Plan:

@@ -94,9 +94,12 @@ async def _json(session: aiohttp.ClientSession, target: Target, path: str) -> An
 
 
 async def _page(session: aiohttp.ClientSession, target: Target, path: str) -> str | None:
-    """None where the server has no such page, or does not answer: a load can be measured all the same."""
+    """None where the server has no such page, or does not answer: a load can be measured all the same.
+
+    A redirect is no page: only the server that may be loaded is asked, and not whomever it names.
+    """
     try:
-        async with session.get(target.urls[0] + path) as response:
+        async with session.get(target.urls[0] + path, allow_redirects=False) as response:
             return await response.text() if response.status == 200 else None
     except (aiohttp.ClientError, TimeoutError, UnicodeDecodeError):
         return None

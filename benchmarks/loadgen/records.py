@@ -103,7 +103,8 @@ class RateChange(msgspec.Struct, frozen=True):
 class ClientHealth(msgspec.Struct, kw_only=True):
     """Whether the generator itself kept up, with the reasons in words.
 
-    `verdict` is "ok" or "client-limited"; "unknown" for an imported run.
+    `verdict` is "ok", "warn" (its own delays show in the figures) or "client-limited" (they are no figures of the
+    server); "unknown" for an imported run.
     """
 
     verdict: str

@@ -18,9 +18,10 @@ from benchmarks.loadgen.health import CLIENT_LIMITED, client_health
 from benchmarks.loadgen.messages import Progress, Report
 from benchmarks.loadgen.options import Profile, frozen
 from benchmarks.loadgen.phases import assign_phases
-from benchmarks.loadgen.plan import Plan, first_prompt, make_plan, make_tasks
+from benchmarks.loadgen.plan import Plan, first_prompt, make_plan, make_tasks, ready_prompt
 from benchmarks.loadgen.records import ClientHealth, RequestRecord, RunResult
 from benchmarks.loadgen.saturation import Saturation
+from benchmarks.loadgen.sends import achieved_send_ratio
 from benchmarks.loadgen.target import Target, find_backend, make_request, make_target
 
 LEAST_ENDED = 20  # requests before their error rate says anything
@@ -66,7 +67,7 @@ def run(
     _check_prompt(target, first)
     _check_open_files(profile, plan)
     if profile.ready_check_timeout_sec:
-        asyncio.run(probe.wait_until_ready(target, first, profile.ready_check_timeout_sec))
+        asyncio.run(probe.wait_until_ready(target, ready_prompt(first, run_id), profile.ready_check_timeout_sec))
     before = asyncio.run(probe.inspect(target))
     watch = _Watch(profile, plan, report, cancelled)
     tasks = make_tasks(profile, plan, target, run_id)
@@ -83,7 +84,7 @@ def run(
     profiled = asyncio.run(probe.profiler(target, "stop")) if profile.profile else None
     records = sorted((record for part in reports for record in part.records), key=lambda record: record.index)
     window = assign_phases(records, profile, plan.ramp_seconds)
-    summary = metrics.summarise(records, slos=profile.goodput or None, window=window)
+    summary = metrics.summarise(records, slos=profile.goodput or None, window=window, stall_ms=profile.stall_ms)
     return RunResult(
         run_id=run_id,
         kind=kind,
@@ -223,7 +224,7 @@ def _judge(
     health = client_health(
         send_lags=[] if at_once else [lag for part in reports for lag in part.send_lags],
         loop_lags=[lag for part in reports for lag in part.loop_lags],
-        achieved_send_ratio=metrics.achieved_send_ratio(records) if promises_rate else None,
+        achieved_send_ratio=achieved_send_ratio(records) if promises_rate else None,
         cpu_percents=[part.cpu_percent for part in reports],
     )
     reasons = [*health.reasons, *(f"worker {worker} died, and its records with it" for worker in lost)]

@@ -2,13 +2,40 @@
 
 from collections.abc import Sequence
 from random import Random
+from typing import TypeVar
 
 import msgspec
 
 from benchmarks.loadgen import figures
 from benchmarks.loadgen.records import RunResult
 
+Item = TypeVar("Item")
+
 AXES = ("request_rate", "max_concurrency", "users")
+RANGE = 0  # the repeat of a run that only looks for the range of a sweep, and is none of its points
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Which run of a sweep one is: what tells it from the others, and keeps it together with its repeats."""
+
+    series: str  # of all runs of the sweep
+    axis: str
+    value: float
+    repeat: int  # from 1 on
+
+    @property
+    def name(self) -> str:
+        """For a file of its own."""
+        return f"range-{self.axis}-{self.value:g}" if self.repeat == RANGE else f"{self.value:g}-{self.repeat}"
+
+    def label(self, given: str) -> str:
+        """Of the point: only its repeats share it. `given` is the label of the whole sweep, if it has one."""
+        looks = " (range)" if self.repeat == RANGE else ""
+        return f"{given or self.series} {self.axis}={self.value:g}{looks}"
+
+    def prompt_seed(self, seed: int) -> int:
+        """Another for each run, or the server would answer the second one from what it kept of the first."""
+        return Random(f"{seed}/{self.axis}/{self.value!r}/{self.repeat}").getrandbits(31)
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +84,7 @@ def highest_concurrency(saturated: Point) -> float:
     return saturated.request_throughput * (saturated.e2el_mean or 0.0) / 1000
 
 
-def in_random_order(values: Sequence[float], seed: int) -> list[float]:
+def in_random_order(values: Sequence[Item], seed: int) -> list[Item]:
     """A machine that gets warmer or slower in the meantime must not look like an effect of the load."""
     return Random(f"{seed}/sweep").sample(list(values), len(values))
 

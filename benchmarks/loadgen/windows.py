@@ -38,6 +38,19 @@ def closed_loop_window(records: Iterable[RequestRecord]) -> Window | None:
     return (start, end) if start < end else None
 
 
+def open_loop_window(measured: Sequence[RequestRecord], begins: float) -> Window | None:
+    """From `begins`, or the first send of the measured requests where nothing comes ahead of them (0), to their last.
+
+    None where no content arrives in it, as when all is sent at once: such a load is nothing but drain.
+    """
+    sends = [record.sent for record in measured if record.sent is not None]
+    if not sends:
+        return None
+    window = (begins or min(sends), max(sends))
+    arrives = any(contains(window, time) for record in measured for time, _ in token_arrivals(record))
+    return window if arrives else None
+
+
 def contains(window: Window, time: float | None) -> bool:
     return time is not None and window[0] <= time <= window[1]
 

@@ -2,10 +2,12 @@
 
 from itertools import pairwise
 
+import msgspec
 import pytest
 from django.db import IntegrityError
 
 from benchmarks.loadgen.records import ErrorClass
+from benchmarks.loadgen.sweep import RANGE, Place
 from benchmarks.models import Origin, Run, Status
 from benchmarks.storage import load_result, store_result
 from tests.benchmarks.results import failed_record, make_result
@@ -47,6 +49,38 @@ def test_a_result_without_a_row_is_a_run_that_is_over():
     assert (done.status, done.origin) == (Status.DONE, Origin.TERMINAL)
     assert (cancelled.status, cancelled.origin) == (Status.CANCELLED, Origin.IMPORT)
     assert (done.finished - done.started).total_seconds() == pytest.approx(make_result().duration, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("failures", "words"), [(5, "the last 5 requests failed, most with http_5xx: no engine is ready"), (4, "")]
+)
+def test_a_run_of_the_terminal_whose_target_died_has_failed(failures: int, words: str):
+    run = Run.objects.get(pk=store_result(make_result(failures=failures)))
+    assert (run.status, run.error) == (Status.FAILED if words else Status.DONE, words)
+
+
+def test_a_run_of_another_tool_is_done_without_a_single_request():
+    ours = msgspec.structs.replace(make_result("ours"), records=[])
+    theirs = msgspec.structs.replace(make_result("theirs"), records=[], kind="imported")
+    kept = [Run.objects.get(pk=store_result(one, origin=Origin.IMPORT)) for one in (ours, theirs)]
+    assert [(run.status, run.error) for run in kept] == [(Status.FAILED, "nothing was sent"), (Status.DONE, "")]
+
+
+def test_a_run_of_a_sweep_is_kept_with_its_repeats_and_those_of_its_range_alone():
+    def stored(value: float, repeat: int) -> Run:
+        place = Place(series="series-1", axis="users", value=value, repeat=repeat)
+        result = make_result(f"{value}-{repeat}", slos={"ttft": 105})
+        result.profile["goodput"] = {"ttft": 105}
+        return Run.objects.get(pk=store_result(result, place=place))
+
+    four, again, eight, looked = stored(4, 1), stored(4, 2), stored(8, 1), stored(1, RANGE)
+    assert list(four.repeats()) == list(again.repeats()) == [four, again]
+    assert (again.series, again.sweep_value, again.repeat) == ("series-1", 4, 2)
+    assert eight.is_of_sweep and list(eight.repeats()) == [eight]
+    assert not looked.is_of_sweep and list(looked.repeats()) == [looked]
+    assert four.configuration["sweep_option"] == "users"
+    assert four.configuration["slos"] == {"ttft": 105}
+    assert four.configuration["profile"]["num_prompts"] == 20
 
 
 def test_a_result_for_an_open_run_leaves_it_open_and_replaces_what_was_there():

@@ -1,7 +1,9 @@
 """A server that answers exactly as each request's script says, in a process of its own, and tells when it wrote what.
 
 The script is the field `script` of any JSON body sent to any path; `GET /truth/<x-request-id>` gives the times, on the
-clock `time.monotonic`, at which the last byte of each step was handed to the socket.
+clock `time.monotonic`, at which the first and the last byte of each step were handed to the socket, `GET /prompts` what
+it was asked since it was last told, and `GET /stall/<seconds>` stops the whole server and gives when it did and until
+when.
 """
 
 import asyncio
@@ -34,6 +36,8 @@ class Script(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 class Body(msgspec.Struct):
     script: Script
+    prompt: Any = None
+    messages: Any = None
 
 
 def script_body(script: Script) -> dict[str, Any]:
@@ -58,16 +62,30 @@ def running_mock_server() -> Iterator[str]:
 
 class MockServer:
     def __init__(self) -> None:
-        self._truth: dict[str, list[float]] = {}
+        self._truth: dict[str, list[tuple[float, float]]] = {}
+        self._prompts: list[Any] = []
         self.app = web.Application()
+        self.app.router.add_get("/prompts", self._tell_prompts)
+        self.app.router.add_get("/stall/{seconds}", self._stall)
         self.app.router.add_get("/truth/{id}", self._tell)
         self.app.router.add_post("/{path:.*}", self._perform)
 
     async def _tell(self, request: web.Request) -> web.Response:
         return web.json_response(self._truth[request.match_info["id"]])
 
+    async def _tell_prompts(self, request: web.Request) -> web.Response:
+        prompts, self._prompts = self._prompts, []
+        return web.json_response(prompts)
+
+    async def _stall(self, request: web.Request) -> web.Response:
+        begun = time.monotonic()
+        time.sleep(float(request.match_info["seconds"]))  # all of its requests stand still, as in a stopped server
+        return web.json_response([begun, time.monotonic()])
+
     async def _perform(self, request: web.Request) -> web.StreamResponse:
-        script = msgspec.json.decode(await request.read(), type=Body).script
+        body = msgspec.json.decode(await request.read(), type=Body)
+        script = body.script
+        self._prompts.append(body.prompt or body.messages)
         truth = self._truth.setdefault(request.headers.get("x-request-id", ""), [])
         response = web.StreamResponse(status=script.status, headers=script.headers)
         response.content_type = script.content_type
@@ -76,11 +94,12 @@ class MockServer:
             await asyncio.sleep(step.wait)
             data = step.write.encode()
             pieces = [data[i : i + 1] for i in range(len(data))] if step.every_byte else [data]
+            first = last = time.monotonic()
             for piece in pieces:
-                wrote = time.monotonic()
+                last = time.monotonic()
                 await response.write(piece)
                 await asyncio.sleep(0)
-            truth.append(wrote)
+            truth.append((first, last))
             if step.cut:
                 assert request.transport is not None
                 request.transport.abort()

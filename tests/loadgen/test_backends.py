@@ -294,8 +294,8 @@ def test_an_answer_that_is_cut_anywhere_has_the_same_chunks(name: str) -> None:
     data = "".join(answer.frames)
     record = read(BACKENDS[name], list(data), prompt=answer.prompt)
     assert [chunk.tokens for chunk in record.chunks] == [tokens for _, tokens in answer.chunks]
-    ends = [len("".join(answer.frames[: int(time)])) for time, _ in answer.chunks]
-    assert [chunk.time for chunk in record.chunks] == ends, "each arrived with the last byte of its blank line"
+    begins = [len("".join(answer.frames[: int(time) - 1])) + 1 for time, _ in answer.chunks]
+    assert [chunk.time for chunk in record.chunks] == begins, "each arrived with the first byte of its event"
     assert (record.text, record.error) == (answer.text, ErrorClass.NONE)
 
 

@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.test import Client
+from django.urls import reverse
 
-from benchmarks.loadgen import results
-from benchmarks.loadgen.records import RunResult
+from benchmarks.loadgen import compare, results, runner
+from benchmarks.loadgen.options import checked_profile
+from benchmarks.models import Run, Status
 from rwkvsite.env import BASE_DIR
 from tests.loadgen.mock_server import Script, Step, running_mock_server, script_body
 from tests.service import descendants, is_running, wait_until
@@ -33,8 +36,9 @@ def server() -> Iterator[str]:
         yield url
 
 
-def words(url: str, script: Script = QUICK) -> list[str]:
-    return [*SMALL, f"--base-url={url}", f"--extra-body={json.dumps(script_body(script))}", "--no-store"]
+def words(url: str, script: Script = QUICK, *, store: bool = False) -> list[str]:
+    kept = [] if store else ["--no-store"]
+    return [*SMALL, f"--base-url={url}", f"--extra-body={json.dumps(script_body(script))}", *kept]
 
 
 def bench(*arguments: str) -> str:
@@ -114,6 +118,8 @@ def test_options_come_from_a_file_too(server: str, tmp_path: Path):
         (["serve", "--users=3"], "--users belongs to `bench clients`"),
         (["serve", "--base-url=http://example.org"], "example.org is not this machine"),
         (["sweep", "--request-rate=3"], "--request-rate cannot be given beside --axis request_rate"),
+        (["sweep", "--axis=users", "--values", "1.5"], "--values: --axis users counts"),
+        (["sweep", "--values", "1", "--run-id=a"], "--run-id names a single run"),
     ],
 )
 def test_what_cannot_be_used_is_an_error_of_its_own(arguments: list[str], message: str):
@@ -152,18 +158,80 @@ def test_workers_end_when_the_command_is_killed(server: str):
     wait_until(lambda: not any(map(is_running, found)), SECONDS, "its worker is gone")
 
 
-def test_a_sweep_measures_every_value_and_writes_its_points(server: str, tmp_path: Path):
+@pytest.mark.django_db
+def test_a_run_is_as_it_ended(server: str):
+    def stored(text: str) -> Run:
+        found = re.search(r"stored as run (\d+)", text)
+        assert found
+        return Run.objects.get(pk=found[1])
+
+    shown = io.StringIO()
+    with pytest.raises(SystemExit):
+        call_command("bench", "serve", *words(server, Script(status=503), store=True), "-n", "2", stdout=shown)
+    failed = stored(shown.getvalue())
+    assert failed.status == Status.FAILED
+    assert failed.error.startswith("the last 2 requests failed, most with http_5xx: HTTP 503")
+    assert "the run failed: the last 2 requests failed" in shown.getvalue()
+
+    slow = Script(steps=[Step(wait=0.3, write=ANSWER + END)])
+    until = ["--users=6", "--duration=1", "--grace=0", "--ramp-up-time=0"]
+    done = stored(bench("clients", *words(server, slow, store=True), *until))
+    ends = list(done.records.order_by("sent").values_list("error", flat=True))
+    assert ends[-5:] == ["cancelled"] * 5, "its last requests were given up"
+    assert (done.status, done.error) == (Status.DONE, "")
+
+
+@pytest.mark.django_db
+def test_a_sweep_measures_every_value_and_keeps_its_runs_apart(server: str, tmp_path: Path, admin_client: Client):
     path = tmp_path / "sweep.json"
-    values = ["--axis=max_concurrency", "--values", "1", "2", "-n", "6", f"--sweep-result={path}", "--disable-tqdm"]
-    text = bench("sweep", *words(server), *values, f"--result={tmp_path / 'run.json'}")
+    values = ["--axis=max_concurrency", "--values", "1", "2", "--repeats=2", "-n", "6", f"--sweep-result={path}"]
+    files = [f"--result={tmp_path / 'run.json'}", "--save-result", f"--result-dir={tmp_path}"]
+    more = ["--result-filename=vllm.json", "--label=mine", "--disable-tqdm"]
+    text = bench("sweep", *words(server, store=True), *values, *files, *more)
+
     points = json.loads(path.read_text())["points"]
-    assert [point["value"] for point in points] == [1, 2]
-    runs = [results.load(tmp_path / f"run-{number}.json") for number in (1, 2)]
-    assert {run.run_id for run in runs} == {point["run_id"] for point in points}
-    by_id: dict[str, RunResult] = {run.run_id: run for run in runs}
-    for point in points:
-        assert by_id[point["run_id"]].profile["max_concurrency"] == point["value"]
+    assert [point["value"] for point in points] == [1, 1, 2, 2]
+    runs = {name: results.load(tmp_path / f"run-{name}.json") for name in ("1-1", "1-2", "2-1", "2-2")}
+    assert {run.run_id for run in runs.values()} == {point["run_id"] for point in points}
+    for name, run in runs.items():
+        value = int(name[0])
+        [point] = [one for one in points if one["run_id"] == run.run_id]
+        assert run.profile["max_concurrency"] == point["value"] == value
+        assert run.profile["label"] == f"mine max_concurrency={value}"
         assert f"{point['request_throughput']:,.2f}" in text
+        vllm = json.loads((tmp_path / f"vllm-{name}.json").read_text())
+        assert (vllm["label"], vllm["max_concurrency"]) == (run.profile["label"], value)
+    assert [len(group.results) for group in compare.group(list(runs.values()))] == [2, 2]
+
+    sent = [run.environment["dataset"]["sha256"] for run in runs.values()]
+    assert len(set(sent)) == 4, "a server that keeps what it was sent must not be asked the same again"
+    assert {run.profile["seed"] for run in runs.values()} == {0}
+    again = runner.run(checked_profile(runs["2-2"].profile), kind="serve")
+    assert again.environment["dataset"]["sha256"] == sent[3], "and the profile tells how to"
+
+    stored = Run.objects.order_by("sweep_value", "repeat")
+    assert [(run.sweep_value, run.repeat) for run in stored] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    [series] = {run.series for run in stored}
+    assert f"stored as the sweep {series}" in text
+    assert all(run.status == Status.DONE and run.is_of_sweep for run in stored)
+    page = admin_client.get(reverse("admin:benchmarks_run_sweep", args=[series]))
+    assert page.context["option"] == "max_concurrency"
+    assert [reverse("admin:benchmarks_run_change", args=[run.pk]) in page.content.decode() for run in stored] == [
+        True
+    ] * 4
+
+
+def test_a_sweep_that_looks_for_its_range_asks_nothing_twice(server: str, tmp_path: Path):
+    every = ["--axis=max_concurrency", "--points=2", "-n", "4", f"--result={tmp_path / 'run.json'}", "--disable-tqdm"]
+    bench("sweep", *words(server), *every)
+    runs = [results.load(path) for path in tmp_path.glob("run-*.json")]
+    assert {path.stem for path in tmp_path.glob("run-range-*")} == {
+        "run-range-max_concurrency-1",
+        "run-range-request_rate-inf",
+    }
+    assert len(runs) == 4
+    assert len({run.environment["dataset"]["sha256"] for run in runs}) == 4
+    assert len({run.profile["label"] for run in runs}) == 4
 
 
 def test_conversations_repeat_what_was_said(server: str, tmp_path: Path):

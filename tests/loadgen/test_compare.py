@@ -132,6 +132,15 @@ def test_other_prompts_from_the_same_options_are_warned_of() -> None:
     assert found.warnings == ["the prompts differ, though they come from the same data set and seed"]
 
 
+def test_prompts_that_were_meant_to_differ_are_not_warned_of() -> None:
+    baseline, candidate = single(1), single(2)
+    for number, group in enumerate((baseline, candidate)):
+        group.results[0].environment["dataset"] = {"sha256": str(number)}
+        group.results[0].profile["prompt_seed"] = number
+    [found] = compare.compare(baseline, [candidate])
+    assert (found.warnings, found.configuration) == ([], {"prompt_seed": (0, 1)})
+
+
 def test_runs_of_one_label_are_one_group() -> None:
     results = [noisy_run(1, label="a", requests=2), noisy_run(2, requests=2), noisy_run(3, label="a", requests=2)]
     groups = compare.group(results)

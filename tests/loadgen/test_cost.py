@@ -16,4 +16,4 @@ def test_a_small_measurement_by_two_workers() -> None:
     assert case["added_latency_ms"]["count"] == case["events"]
     assert case["added_latency_ms"]["min"] > 0, "seen only after it was written"
     assert case["events_per_core_second"] is None or case["events_per_core_second"] > 0
-    assert case["verdict"] in ("ok", "client-limited")
+    assert case["verdict"] in ("ok", "warn", "client-limited")

@@ -52,10 +52,20 @@ def test_small_pieces_change_nothing(line_end: str, size: int) -> None:
     assert data_of(stream(data, *range(size, len(data), size))) == EVENTS
 
 
-def test_an_event_arrives_with_the_piece_that_completes_it() -> None:
-    one, two = b"data: one\n\n", b"data: two\n\n"
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\r"], ids=["LF", "CRLF", "CR"])
+def test_an_event_arrives_with_its_first_byte(line_end: str) -> None:
+    one, two = (f"data: {word}{line_end}{line_end}".encode() for word in ("one", "two"))
     events = list(read_events(stream(one + two, 4, len(one) - 1, len(one) + 3)))
-    assert events == [Event(3.0, b"one"), Event(4.0, b"two")]
+    assert events[0] == Event(1.0, b"one")
+    assert events[1] == Event(3.0, b"two")
+    whole = list(read_events(stream(one + two, len(one))))
+    assert whole == [Event(1.0, b"one"), Event(2.0, b"two")]
+
+
+def test_the_fields_of_an_event_are_its_bytes_and_comments_are_not() -> None:
+    data = b": ping\nid: 7\ndata: one\n\nretry: 9\n\n: ping\n\ndata: two\ndata: more\n\n"
+    cuts = [data.index(word) for word in (b"id:", b"data: one", b"retry", b": ping\n\n", b"data: two", b"data: more")]
+    assert list(read_events(stream(data, *cuts))) == [Event(2.0, b"one"), Event(6.0, b"two\nmore")]
 
 
 def test_several_events_of_one_piece_arrive_together() -> None:
@@ -67,6 +77,10 @@ def test_the_end_of_the_stream_shows_what_it_cut_off() -> None:
         Event(1.0, b"whole"),
         Event(2.0, b"ha", complete=False),
     ]
+    assert list(read_events(stream(b"data: whole\n\ndata: ha", 17))) == [
+        Event(1.0, b"whole"),
+        Event(1.0, b"ha", complete=False),
+    ]
     assert list(read_events(stream(b"data: [DONE]\n"))) == [Event(1.0, b"[DONE]", complete=False)]
 
 
@@ -77,9 +91,9 @@ def test_a_stream_of_comments_has_no_events() -> None:
 
 def test_a_long_event_in_many_pieces() -> None:
     parser = SseParser()
-    events = [data for piece in [b"data: ", *[b"x" * 1000] * 100, b"\n", b"\n"] for data in parser.feed(piece)]
-    assert events == [b"x" * 100_000]
-    assert parser.rest() == b""
+    events = [event for piece in [b"data: ", *[b"x" * 1000] * 100, b"\n", b"\n"] for event in parser.feed(1.0, piece)]
+    assert events == [Event(1.0, b"x" * 100_000)]
+    assert parser.rest() is None
 
 
 def test_lines_of_json() -> None:
@@ -91,7 +105,7 @@ def test_lines_of_json() -> None:
     assert is_stream(exchange)
     assert list(read_events(exchange)) == [
         Event(1.0, b'{"a": 1}'),
-        Event(2.0, b'{"a": 2}'),
+        Event(1.0, b'{"a": 2}'),
         Event(2.0, b'{"a": 3}', complete=False),
     ]
 

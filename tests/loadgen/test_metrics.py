@@ -2,9 +2,8 @@
 
 import asyncio
 import json
-import math
-import os
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from itertools import pairwise
 from statistics import mean, median, stdev
@@ -18,14 +17,15 @@ from benchmarks.loadgen.capture import Timeouts, exchange, open_session
 from benchmarks.loadgen.distribution import describe
 from benchmarks.loadgen.exchange import Prompt, RequestOptions
 from benchmarks.loadgen.health import client_health, sample_loop_lag
-from benchmarks.loadgen.metrics import achieved_send_ratio, closed_loop_window, summarise, time_buckets, values_of
+from benchmarks.loadgen.metrics import summarise, time_buckets, values_of
 from benchmarks.loadgen.reading import read_exchange
 from benchmarks.loadgen.records import Chunk, ErrorClass, Phase, RequestRecord, TokenSource
+from benchmarks.loadgen.sends import achieved_send_ratio, send_rate
+from benchmarks.loadgen.windows import closed_loop_window
 from tests.loadgen.mock_server import Script, Step, running_mock_server, script_body
 
 TOLERANCE_MS = 2.0
-ATTEMPTS = 20  # on a busy machine either process may be held up now and then
-STALL_SECONDS = float(os.environ.get("STALL_SECONDS", "1"))
+REQUESTS = 15  # on a busy machine either process may be held up now and then
 
 
 def record(
@@ -268,6 +268,10 @@ def test_how_much_of_the_asked_rate_was_sent() -> None:
         record(6.0, (9.0, 1), intended=5.0),
     ]
     assert achieved_send_ratio(late) == 0.8
+    assert summarise(late)["send_rate"] == {"offered": 2 / 4, "achieved": 2 / 5}
+    even = [record(n / 20, (9.0, 1), intended=n / 20) for n in range(1, 31)]
+    assert send_rate(even) == {"offered": pytest.approx(20), "achieved": pytest.approx(20)}
+    assert send_rate([record(1.0, (2.0, 1))]) == {"offered": None, "achieved": None}
     assert achieved_send_ratio([record(1.0, (2.0, 1))]) is None
     assert achieved_send_ratio([record(1.0, (2.0, 1), intended=0.0)]) is None
 
@@ -284,19 +288,28 @@ def test_a_client_that_kept_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "reason"),
+    ("field", "value", "verdict", "reason"),
     [
-        ("send_lags", [0.03], "sent 30.0 ms late"),
-        ("loop_lags", [0.02], "event loop was 20.0 ms late"),
-        ("achieved_send_ratio", 0.98, "98.0% of the asked rate"),
-        ("cpu_percents", [10.0, 97.0], "97% of its core"),
+        ("send_lags", [0.03], "client-limited", "sent 30.0 ms late or later (limit 10 ms)"),
+        ("loop_lags", [0.02], "client-limited", "event loop was 20.0 ms late at p99 (limit 10 ms)"),
+        ("achieved_send_ratio", 0.98, "client-limited", "98.0% of the asked rate"),
+        ("cpu_percents", [10.0, 97.0], "client-limited", "97% of its core (limit 90%)"),
+        ("send_lags", [0.003], "warn", "sent 3.0 ms late or later (limit 2 ms)"),
+        ("loop_lags", [0.009], "warn", "event loop was 9.0 ms late at p99 (limit 2 ms)"),
+        ("cpu_percents", [10.0, 80.0], "warn", "80% of its core (limit 75%)"),
     ],
 )
-def test_a_client_that_did_not(field: str, value: Any, reason: str) -> None:
+def test_a_client_that_did_not(field: str, value: Any, verdict: str, reason: str) -> None:
     measured = {"send_lags": [], "loop_lags": [], "achieved_send_ratio": None, "cpu_percents": [], field: value}
     health = client_health(**measured)
-    assert health.verdict == "client-limited"
+    assert health.verdict == verdict
     assert len(health.reasons) == 1 and reason in health.reasons[0]
+
+
+def test_the_worst_of_a_client_is_its_verdict_and_all_of_it_is_told() -> None:
+    health = client_health(send_lags=[0.03], loop_lags=[0.003], achieved_send_ratio=1.0, cpu_percents=[80.0])
+    assert health.verdict == "client-limited"
+    assert len(health.reasons) == 3
 
 
 async def test_a_loop_that_is_held_up_is_seen() -> None:
@@ -372,17 +385,19 @@ SCRIPTS = {
 
 @pytest.mark.parametrize("kind", SCRIPTS)
 async def test_figures_are_the_truth_of_the_server(session: aiohttp.ClientSession, server: str, kind: str) -> None:
-    """Within 2 ms, of the times at which the server wrote, not of those at which it meant to."""
+    """Each figure within 2 ms in the median request, of the times at which the server wrote, not of those at which it
+    meant to.
+    """
     steps, chunk_steps, tokens = SCRIPTS[kind]
     await measure(session, server, Script(steps=[Step(write=frame("warm"))]))
-    errors: list[float] = []
-    for attempt in range(ATTEMPTS):
-        name = f"{kind} {attempt}"
+    errors: dict[str, list[float]] = defaultdict(list)
+    for number in range(REQUESTS):
+        name = f"{kind} {number}"
         got = await measure(session, server, Script(steps=steps), name=name, intended=time.monotonic())
         assert got.error is ErrorClass.NONE and got.sent is not None and got.intended is not None
         async with session.get(f"{server}/truth/{name}") as response:
             written = await response.json()
-        arrivals = [written[step] for step in chunk_steps]
+        arrivals = [written[step][0] for step in chunk_steps]
         gaps = [after - before for before, after in pairwise(arrivals)]
         later = sum(tokens[1:]) + (got.output_tokens or 0) - sum(tokens)  # the last one without text
         truth = {
@@ -392,45 +407,11 @@ async def test_figures_are_the_truth_of_the_server(session: aiohttp.ClientSessio
             "e2el": [arrivals[-1] - got.sent],
             "icl": gaps,
             "itl": [gap / count for gap, count in zip(gaps, tokens[1:], strict=True) for _ in range(count)],
-            "close_time": [written[-1] - arrivals[-1]],
+            "close_time": [written[-1][1] - arrivals[-1]],
         }
         measured = times(got)
-        errors.append(max(_worst_ms(measured[figure], values) for figure, values in truth.items()))
-        if errors[-1] <= TOLERANCE_MS:
-            return
-    pytest.fail(f"never within {TOLERANCE_MS} ms of the truth: {[round(error, 1) for error in errors]}")
-
-
-def _worst_ms(measured: list[float], truth: list[float]) -> float:
-    """How far the value that is furthest off is off; infinitely where there are not as many."""
-    if len(measured) != len(truth):
-        return math.inf
-    return max(abs(got - 1000 * true) for got, true in zip(measured, truth, strict=True))
-
-
-async def test_a_stall_shows_in_the_latency_from_schedule(session: aiohttp.ClientSession, server: str) -> None:
-    """One request at a time, as behind a concurrency limit: the server's stall holds up the sends behind it. Each of
-    these is quick once sent, which is all that a clock started at the send can tell.
-    """
-    gap, requests = STALL_SECONDS / 10, 10
-    start = time.monotonic()
-    one_at_a_time = asyncio.Lock()
-
-    async def request(number: int) -> RequestRecord:
-        intended = start + number * gap
-        await asyncio.sleep(intended - time.monotonic())
-        async with one_at_a_time:
-            wait = STALL_SECONDS if number == 1 else 0.0
-            script = Script(steps=[Step(wait=wait, write=frame("a", 1, "stop"))])
-            return await measure(session, server, script, intended=intended)
-
-    run = await asyncio.gather(*[request(number) for number in range(requests)])
-    late = STALL_SECONDS / 2
-    assert {one.error for one in run} == {ErrorClass.NONE}
-    assert sum(times(one)["ttft"][0] > 1000 * late for one in run) == 1, "from the send, one request was slow"
-    slow = [number for number, one in enumerate(run) if times(one)["ttft_sched"][0] > 1000 * late]
-    assert slow[:5] == [1, 2, 3, 4, 5], "those that were due in the stall's first half waited for its second"
-    summary = summarise(run)["latency_ms"]
-    assert summary["ttft_sched"]["max"] >= 1000 * STALL_SECONDS
-    assert summary["ttft_sched"]["mean"] > 2 * summary["ttft"]["mean"]
-    assert summary["queue_delay"]["max"] > 1000 * late
+        for figure, values in truth.items():
+            pairs = zip(measured[figure], values, strict=True)
+            errors[figure] += [abs(value - 1000 * true) for value, true in pairs]
+    medians = {figure: median(found) for figure, found in errors.items()}
+    assert {figure: error for figure, error in medians.items() if error > TOLERANCE_MS} == {}

@@ -172,6 +172,7 @@ def test_the_key_of_the_environment_is_sent(monkeypatch: pytest.MonkeyPatch):
         ({"request_rate": "0"}, "--request-rate: expected `float` > 0"),
         ({"port": "http"}, "--port: expected `int`"),
         ({"goodput": {"ttft": "fast"}}, "--goodput: expected `float`"),
+        ({"backend": "telnet"}, "--backend: 'telnet' is none of openai, openai-chat"),
         ({"dataset_name": "novel"}, "--dataset-name: 'novel' is none of random"),
         ({"users": 2, "request_rate": 5}, "--users and --request-rate exclude each other"),
         ({"request_rate": 5, "stages": ["1:2"]}, "--request-rate and --stages exclude each other"),
@@ -222,7 +223,6 @@ def test_an_unusable_option_is_named(values: dict[str, Any], message: str):
         ({"base_url": ["http://127.0.0.1:1", "http://10.0.0.1"]}, "10.0.0.1 is not this machine"),
         ({"host": "localhost.example.org"}, "localhost.example.org is not this machine"),
         ({"base_url": ["file:///etc/passwd"]}, "is not an http or https URL"),
-        ({"backend": "telnet"}, "--backend: 'telnet' is none of openai"),
     ],
 )
 def test_only_this_machine_is_loaded_without_being_asked(values: dict[str, Any], message: str):

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.loadgen import sweep
-from benchmarks.loadgen.sweep import Point
+from benchmarks.loadgen.sweep import RANGE, Place, Point
 
 
 def point(value: float, rate: float, latency: float | None, goodput: float | None = None) -> Point:
@@ -54,3 +54,15 @@ def test_the_order_is_random_and_of_the_seed():
     values = [float(n) for n in range(12)]
     assert sweep.in_random_order(values, 1) == sweep.in_random_order(values, 1) != values
     assert sorted(sweep.in_random_order(values, 1)) == values
+
+
+def test_every_run_of_a_sweep_has_prompts_files_and_with_its_repeats_a_label_of_its_own():
+    runs = [(4.0, 1), (4.0, 2), (8.0, 1), (4.0, RANGE), (0.5, 1)]
+    places = [Place(series="s", axis="users", value=value, repeat=repeat) for value, repeat in runs]
+    assert len({place.prompt_seed(0) for place in places}) == len(runs)
+    assert places[0].prompt_seed(0) == places[0].prompt_seed(0) != places[0].prompt_seed(1)
+    assert [place.name for place in places] == ["4-1", "4-2", "8-1", "range-users-4", "0.5-1"]
+    labels = [place.label("nightly") for place in places]
+    assert labels[0] == labels[1] == "nightly users=4"
+    assert len(set(labels)) == len(runs) - 1
+    assert places[0].label("") == "s users=4"

@@ -133,6 +133,8 @@ def _batch(prompts: list[Prompt]) -> Prompt:
 
 
 def _source(profile: Profile, count: int) -> Source:
+    if profile.prompt_seed is not None:
+        profile = msgspec.structs.replace(profile, seed=profile.prompt_seed)
     draw = Random(f"{profile.seed}/{profile.dataset_name}")
     return Source(profile, count, draw, get_vocabulary(tokenizer_name(profile)))
 
