@@ -76,7 +76,7 @@ def page(service):
 def start(page: Page, url: str, scenario: str) -> None:
     page.goto(f"{url}/admin/benchmarks/scenario/")
     page.get_by_role("link", name=scenario, exact=True).click()
-    page.get_by_role("link", name="Run now").click()
+    page.get_by_role("button", name="Run now").press("Enter")
 
 
 def shoot(page: Page, name: str, height: int = 1200) -> None:
