@@ -12,9 +12,9 @@ from benchmarks.models import Run
 from benchmarks.run_files import read_progress
 
 # An interrupted command sends nothing more, and reads what it has captured, which may take minutes. It is killed when
-# it did less than this for so long, when it is still sending after so long, or at last.
+# it worked less than a share of so long, when it still sends after so long, and at last in any case.
 STOP_SECONDS = 20.0
-LEAST_SHARE = 0.1  # of a core; one that waits takes a tenth of it
+LEAST_SHARE = 0.1  # of a core, in those seconds
 READING_SECONDS = 600.0
 POLL_SECONDS = 0.25
 
