@@ -8,7 +8,8 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -48,23 +49,14 @@ def service(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> 
 
 
 @pytest.fixture(scope="module")
-def mock() -> Iterator[tuple[str, Any]]:
+def mock() -> Iterator[tuple[str, Callable[[], None]]]:
     """The URL of a server, and what ends it."""
-    server = running_mock_server()
-    url = server.__enter__()
-    ended = []
-
-    def end() -> None:
-        if not ended:
-            ended.append(True)
-            server.__exit__(None, None, None)
-
-    yield url, end
-    end()
+    with ExitStack() as stack:
+        yield stack.enter_context(running_mock_server()), stack.close
 
 
 @pytest.fixture(scope="module")
-def console(service: Service, mock: tuple[str, Any]) -> Console:
+def console(service: Service, mock: tuple[str, Callable[[], None]]) -> Console:
     here = {"base_url": service.url}
     scenarios = {
         f"{kind} {backend}": {"kind": kind, "profile": profile_of(kind), "target": {**here, "backend": backend}}
@@ -212,7 +204,7 @@ def test_the_next_run_starts_after_a_cancelled_one(console: Console):
     assert console.run(cancelled)["requests"] == len(console.records(cancelled)) >= 3
 
 
-def test_the_next_run_starts_after_one_whose_target_died(console: Console, mock: tuple[str, Any]):
+def test_the_next_run_starts_after_one_whose_target_died(console: Console, mock: tuple[str, Callable[[], None]]):
     failed, waiting = console.run_now("dying"), console.run_now("after a dead target")
     wait_for_some_answers(console, failed)
     mock[1]()
