@@ -14,6 +14,7 @@ from benchmarks.models import Baseline, Origin, Run, Scenario, Status
 log = logging.getLogger(__name__)
 
 LOOK = "benchmarks.tasks.execute_run"
+JUDGE = "benchmarks.tasks.judge_series"
 MESSAGE_SECONDS = 60.0  # a message that no worker took in this time is repeated by the schedule
 
 
@@ -26,11 +27,12 @@ def queue_scenario(scenario: Scenario, *, origin: Origin, nudging: bool = True) 
 
     Repeats go round by round, each in an order of its own, so that a machine that gets warmer does not look like an
     effect of the swept value.
+    Each run has a seed of its own, by its number in the series: the same prompts again would measure the prefix cache.
     Raises NotPossible while runs of the scenario are open: a schedule that is faster than its runs must not pile up.
     """
     if scenario.runs.open().exists():
         raise NotPossible(f"{scenario} has runs that are not over yet")
-    series = f"series-{secrets.token_hex(6)}"
+    series = _new_series()
     rounds = range(1, scenario.repeats + 1)
     values = scenario.sweep_values or [None]
     points = [(one, value) for one in rounds for value in in_random_order(values, scenario.seed + one)]
@@ -45,17 +47,20 @@ def queue_scenario(scenario: Scenario, *, origin: Origin, nudging: bool = True) 
                 sweep_value=_number(value),
                 repeat=repeat,
                 tags=scenario.tags,
-                configuration=freeze(scenario, value),
+                configuration=freeze(scenario, value, number=number),
             )
-            for repeat, value in points
+            for number, (repeat, value) in enumerate(points)
         ]
     if nudging:
         nudge()
     return runs
 
 
-def freeze(scenario: Scenario, sweep_value: object = None) -> dict[str, object]:
-    """Everything that a run depends on, as it is now. No secret is among it: keys have only names here."""
+def freeze(scenario: Scenario, sweep_value: object = None, *, number: int = 0) -> dict[str, object]:
+    """Everything that a run depends on, as it is now. No secret is among it: keys have only names here.
+
+    `number` is the run's place in its series: with the prompts of the one before it would measure the prefix cache.
+    """
     dataset = scenario.dataset
     return {
         "scenario": scenario.name,
@@ -65,12 +70,15 @@ def freeze(scenario: Scenario, sweep_value: object = None) -> dict[str, object]:
         "max_seconds": scenario.max_seconds,
         "sweep_option": scenario.sweep_option,
         "slos": scenario.slos,
-        "options": scenario.options(sweep_value),
+        "options": {**scenario.options(sweep_value), "prompt_seed": scenario.seed + number},
     }
 
 
 def run_again(run: Run) -> Run:
-    """Queue a copy with the very same configuration. Raises NotPossible for a run that was not made here."""
+    """Queue a copy with the very same configuration, in a series of its own.
+
+    Raises NotPossible for a run that was not made here.
+    """
     if "options" not in run.configuration:
         raise NotPossible("it was not configured here, so it cannot be run again here")
     copy = Run.objects.create(
@@ -78,6 +86,8 @@ def run_again(run: Run) -> Run:
         target=run.target,
         kind=run.kind,
         origin=Origin.ADMIN,
+        series=_new_series(),
+        sweep_value=run.sweep_value,
         tags=run.tags,
         configuration={name: value for name, value in run.configuration.items() if name != "profile"},
     )
@@ -88,7 +98,9 @@ def run_again(run: Run) -> Run:
 def cancel_run(run: Run) -> None:
     """End a queued run now, and ask for the end of a running one; `run` follows. Raises NotPossible."""
     waiting = Run.objects.filter(pk=run.pk, status=Status.QUEUED)
-    if not waiting.update(status=Status.CANCELLED, cancel_requested=True, finished=timezone.now()):
+    if waiting.update(status=Status.CANCELLED, cancel_requested=True, finished=timezone.now()):
+        _judge_repeats(run)
+    else:
         asked = Run.objects.filter(pk=run.pk, status=Status.RUNNING).update(cancel_requested=True)
         if not asked:
             run.refresh_from_db()
@@ -110,6 +122,20 @@ def nudge(delay: float = 0.0) -> None:
         current_app.send_task(LOOK, countdown=delay, expires=delay + MESSAGE_SECONDS)
     except OperationalError as error:
         log.warning("queued runs wait for the schedule, because Redis is away: %s", error)
+
+
+def _judge_repeats(run: Run) -> None:
+    """Have a worker judge the repeats of a run that ended without one: they may have waited for it alone."""
+    if run.waits_for_repeats() or not run.repeats().exists():
+        return
+    try:
+        current_app.send_task(JUDGE, kwargs={"run": run.pk})
+    except OperationalError as error:
+        log.warning("the repeats of %s are not judged together, because Redis is away: %s", run, error)
+
+
+def _new_series() -> str:
+    return f"series-{secrets.token_hex(6)}"
 
 
 def _number(value: object) -> float | None:

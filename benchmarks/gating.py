@@ -1,4 +1,6 @@
-"""Holds a finished run against the gates of its scenario."""
+"""Holds finished runs against the gates of their scenario."""
+
+from collections.abc import Sequence
 
 from django.db import transaction
 
@@ -7,9 +9,26 @@ from benchmarks.models import Baseline, GateResult, GateRule, Run, Status
 from benchmarks.storage import load_result
 
 
+def judge_ended(run: Run) -> None:
+    """Judge a run that has just ended: at once by itself, and with its repeats when it was the last of them."""
+    if run.waits_for_repeats():
+        judge(run)
+        return
+    repeats = list(run.repeats())
+    if repeats:
+        _judge(repeats)
+
+
 def judge(run: Run) -> None:
-    """Write a result for each enabled rule of the run's scenario. Only a run that is done can be judged."""
-    if run.status != Status.DONE or run.scenario is None:
+    """With the repeats that are done so far. Only a run that is done can be judged."""
+    if run.status == Status.DONE:
+        _judge([run])
+
+
+def _judge(runs: Sequence[Run]) -> None:
+    """Write a result for each enabled rule of their scenario. These are repeats of one measurement, judged as one."""
+    run = runs[-1]
+    if run.scenario is None:
         return
     rules = list(run.scenario.gates.filter(enabled=True))
     if not rules:
@@ -18,7 +37,8 @@ def judge(run: Run) -> None:
     with transaction.atomic():
         for rule, result in zip(rules, found, strict=True):
             values = {"outcome": result.outcome.value, "value": result.value, "words": result.words}
-            GateResult.objects.update_or_create(run=run, rule=rule, defaults=values)
+            for judged in runs:
+                GateResult.objects.update_or_create(run=judged, rule=rule, defaults=values)
 
 
 def as_rule(rule: GateRule) -> gates.GateRule:

@@ -1,4 +1,4 @@
-"""CPU time of the processes that serve a TCP port of this machine, from /proc (Linux)."""
+"""CPU time of processes of this machine: those that serve a TCP port, or those of a session. From /proc (Linux)."""
 
 import os
 from collections.abc import Iterable
@@ -15,6 +15,13 @@ def listeners(port: int) -> set[int]:
     while more := {pid for pid in _pids() if _parent(pid) in found} - found:
         found |= more
     return found
+
+
+def session_cpu_seconds(leader: int) -> float:
+    """User and system time so far of all processes in the session of `leader`, and of those that have ended."""
+    # proc_pid_stat(5): the session is the 6th field; behind a process's own times are those of its ended children.
+    stats = [stat for pid in _pids() if (stat := _stat(pid)) and int(stat[3]) == leader]
+    return sum(int(ticks) for stat in stats for ticks in stat[11:15]) * _TICK_SECONDS
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:

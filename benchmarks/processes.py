@@ -11,38 +11,45 @@ import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 from django.core.exceptions import ValidationError
-from django.db import connection
+from django.db import InterfaceError, OperationalError
 
 from benchmarks import profiles, storage
 from benchmarks.allowed import check_target_url
 from benchmarks.loadgen import verdict
 from benchmarks.loadgen.records import RunResult
 from benchmarks.models import Run, Status
-from benchmarks.models.runs import HEARTBEAT_SECONDS
-from benchmarks.run_files import read_progress, read_result, read_words, remove_files
+from benchmarks.models.runs import LOST_SECONDS
+from benchmarks.run_files import read_result, read_words, remove_files
+from benchmarks.stopping import is_command_of, stop_orphan
+from benchmarks.watching import NotOurs, Why, beating, watch
 from rwkvsite.env import BASE_DIR
 
 log = logging.getLogger(__name__)
 
 MANAGE = [sys.executable, str(BASE_DIR / "manage.py")]
-# What the command may take from an interrupt to its partial result, before it is killed.
-STOP_SECONDS = 20.0
-STORING_SECONDS = 600.0  # in which a large result is written, and nothing is heard of the run
+READ_BYTES_A_SECOND = 20e6  # of a result, at least; nothing is heard of the run meanwhile
 
 
 def execute(run: Run, stopping: threading.Event) -> None:
-    """From the claimed row to the ended one. Whatever goes wrong is in the row's `error`."""
+    """From the claimed row to the ended one. Whatever goes wrong is in the row's `error`.
+
+    Where the database is away at the end, the row and the files stay as they are: it is a lost run soon, and is
+    ended as one.
+    """
     try:
         process = _start(run)
     except (OSError, ValidationError, profiles.BadOption, KeyError) as error:
         run.end(Status.FAILED, f"the run could not be started: {_words(error)}")
         return
     try:
-        reason = _watch(run, process, stopping)
-        _close(run, process.returncode, reason)
+        why = watch(run, process, stopping)
+        _close(run, process.returncode, why)
+    except NotOurs:
+        log.warning("%s was taken over by another process while this one supervised it", run)
+    except (OperationalError, InterfaceError):
+        log.exception("%s is left to whoever finds it lost", run)
     except Exception as error:  # a run that stays open would block all others
         log.exception("%s could not be supervised to its end", run)
         run.end(Status.FAILED, f"{type(error).__name__}: {error}")
@@ -51,14 +58,22 @@ def execute(run: Run, stopping: threading.Event) -> None:
         process.wait()
 
 
-def end_lost(run: Run) -> None:
-    """End a run whose supervisor died: stop what is left of its command, and keep what it measured."""
-    if run.pid and _is_command_of(run, run.pid):
-        os.kill(run.pid, signal.SIGINT)
-        _wait_gone(run, run.pid)
+def end_lost(run: Run) -> bool:
+    """End a run whose supervisor died: stop what is left of its command, and keep what it measured.
+
+    False when its supervisor is there after all, or another process does this.
+    """
+    if not run.take_over():
+        return False
+    with beating(run):
+        if run.pid and is_command_of(run, run.pid):
+            stop_orphan(run, run.pid)
     run.end(Status.LOST, "the process that supervised it died")  # first: whatever it left must not keep it open
-    _store(run)
+    result = read_result(run)
+    if result is not None:
+        storage.store_result(result, run)
     remove_files(run)
+    return True
 
 
 def _start(run: Run) -> subprocess.Popen[bytes]:
@@ -70,7 +85,7 @@ def _start(run: Run) -> subprocess.Popen[bytes]:
     command = [*MANAGE, "bench", run.kind, *profiles.arguments(options), *files]
     run.file("result").parent.mkdir(parents=True, exist_ok=True)
     with run.file("progress").open("wb") as progress, run.file("log").open("wb") as words:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             command,
             cwd=BASE_DIR,
             env=_environment(run.configuration.get("api_key_variable", "")),
@@ -79,8 +94,6 @@ def _start(run: Run) -> subprocess.Popen[bytes]:
             stderr=words,
             start_new_session=True,  # a signal for the worker is not one for the command
         )
-    run.beat(pid=process.pid)
-    return process
 
 
 def _environment(key_variable: str) -> dict[str, str]:
@@ -90,51 +103,21 @@ def _environment(key_variable: str) -> dict[str, str]:
     return {name: text for name, text in os.environ.items() if name == key_variable or not name.endswith("_API_KEY")}
 
 
-def _watch(run: Run, process: subprocess.Popen[bytes], stopping: threading.Event) -> str:
-    """Until the process ends. Returns why we ended it: "", "cancelled", "time limit", "worker stopped", "not ours"."""
-    reason = ""
-    interrupted_for = 0.0
-    while True:
-        try:
-            process.wait(HEARTBEAT_SECONDS)
-        except subprocess.TimeoutExpired:
-            ours = run.beat(progress=read_progress(run))
-            connection.close()  # a load may take hours, and a database may end what is idle for so long
-        else:
-            return reason
-        if not reason:
-            reason = _reason_to_stop(run, ours, stopping)
-            if reason:
-                process.send_signal(signal.SIGINT)
-        else:
-            interrupted_for += HEARTBEAT_SECONDS
-            if interrupted_for >= STOP_SECONDS:
-                process.kill()
-
-
-def _reason_to_stop(run: Run, ours: bool, stopping: threading.Event) -> str:
-    if not ours:
-        return "not ours"
-    if run.cancel_requested:
-        return "cancelled"
-    if stopping.is_set():
-        return "worker stopped"
-    if (run.seconds or 0.0) > run.configuration.get("max_seconds", float("inf")):
-        return "time limit"
-    return ""
-
-
-def _close(run: Run, code: int, reason: str) -> None:
-    run.beat(quiet_seconds=STORING_SECONDS)
+def _close(run: Run, code: int, why: Why) -> None:
+    """Raises NotOurs when another process has taken the run over."""
+    if why is Why.NOT_OURS:
+        if not Run.objects.filter(pk=run.pk).exists():  # somebody has deleted it
+            remove_files(run)
+        raise NotOurs(run)
     stored = _store(run)
     words = read_words(run)
-    if reason == "not ours":
-        log.warning("%s was ended by another process while this one supervised it", run)
-    elif reason == "cancelled":
+    if why is Why.CANCELLED:
         run.end(Status.CANCELLED)
-    elif reason == "worker stopped":
+    elif why is Why.WORKER_STOPPED:
         run.end(Status.LOST, "the worker was stopped")
-    elif reason == "time limit":
+    elif why is Why.DATABASE_AWAY:
+        run.end(Status.LOST, f"the database did not answer for {LOST_SECONDS:g} s")
+    elif why is Why.TIME_LIMIT:
         run.end(Status.FAILED, f"stopped after {run.configuration['max_seconds']} s, its limit")
     elif stored is None:
         run.end(Status.FAILED, words or f"the command ended {_how(code)} and left no result")
@@ -148,29 +131,26 @@ def _close(run: Run, code: int, reason: str) -> None:
 
 
 def _store(run: Run) -> RunResult | None:
-    """Store what the command measured, if it did."""
+    """Store what the command measured, if it did. Raises NotOurs."""
+    if not run.beat(quiet_seconds=_size(run) / READ_BYTES_A_SECOND):
+        raise NotOurs(run)
     result = read_result(run)
-    if result is not None:
-        storage.store_result(result, run)
+    if result is None:
+        return None
+    with beating(run) as taken:
+
+        def check() -> None:
+            if taken.is_set():
+                raise NotOurs(run)
+
+        storage.store_result(result, run, before_batch=check)
     return result
 
 
-def _is_command_of(run: Run, pid: int) -> bool:
-    """Whether this process still is the run's command: its id may belong to another by now."""
-    try:
-        return run.key.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def _wait_gone(run: Run, pid: int) -> None:
-    """Until an interrupted command, which is no child of ours, has ended; kill it after STOP_SECONDS."""
-    never = threading.Event()
-    for _ in range(int(STOP_SECONDS / 0.1)):
-        if not _is_command_of(run, pid):
-            return
-        never.wait(0.1)
-    os.kill(pid, signal.SIGKILL)
+def _size(run: Run) -> int:
+    """Bytes of the command's result."""
+    path = run.file("result")
+    return path.stat().st_size if path.exists() else 0
 
 
 def _how(code: int) -> str:

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import os
+from pathlib import Path
 from typing import Any
 
 from benchmarks.loadgen import results
@@ -11,6 +13,7 @@ from benchmarks.models import Run
 log = logging.getLogger(__name__)
 
 SHOWN_CHARACTERS = 2000
+TAIL_BYTES = 8192  # of the progress, which grows for as long as the run takes; a line has a few hundred
 
 
 def read_result(run: Run) -> RunResult | None:
@@ -26,11 +29,7 @@ def read_result(run: Run) -> RunResult | None:
 
 def read_progress(run: Run) -> dict[str, Any]:
     """The last whole line of progress; {} before the first."""
-    try:
-        lines = run.file("progress").read_bytes().splitlines()[-3:]
-    except FileNotFoundError:
-        return {}
-    for line in reversed(lines):
+    for line in reversed(_tail(run.file("progress")).splitlines()):
         try:
             progress = json.loads(line)
         except ValueError:  # still being written, or no progress
@@ -49,5 +48,15 @@ def read_words(run: Run) -> str:
 
 
 def remove_files(run: Run) -> None:
-    for suffix in ("result", "progress", "log"):
+    for suffix in ("result", "progress", "log", "interrupted"):
         run.file(suffix).unlink(missing_ok=True)
+
+
+def _tail(path: Path) -> bytes:
+    """Its last TAIL_BYTES, whose first line may lack its beginning."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            return file.read()
+    except FileNotFoundError:
+        return b""

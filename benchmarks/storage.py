@@ -1,8 +1,10 @@
 """From a run's result to rows and back. What was stored comes back equal, but for NUL characters in texts."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from datetime import timedelta
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -35,31 +37,37 @@ TEXTS = ("error_text", "text", "finish_reason", "session")
 
 
 def store_result(
-    result: records.RunResult, run: Run | None = None, *, origin: Origin = Origin.TERMINAL, place: Place | None = None
+    result: records.RunResult,
+    run: Run | None = None,
+    *,
+    origin: Origin = Origin.TERMINAL,
+    place: Place | None = None,
+    before_batch: Callable[[], object] = lambda: None,
 ) -> int:
-    """Store what a run measured, all or nothing, and return the primary key of its row.
+    """Store what a run measured, and return the primary key of its row.
 
-    Without `run` a new row is made, which is over: done, cancelled, or failed with the words of `verdict`; `place` is
-    where in a sweep it belongs. Else the row `run` gets the result and keeps its status: whoever executes it knows how
-    it ended.
+    Without `run` a new row is made, all or nothing, which is over: done, cancelled, or failed with the words of
+    `verdict`; `place` is where in a sweep it belongs. Else the row `run` gets the result and keeps its status: whoever
+    executes it knows how it ended. Its records are stored batch by batch, so that neither its heartbeat nor what others
+    write has to wait for all of them, and its summary comes last: without one, nothing counts as measured.
+    `before_batch` is called before each of them, and may end it with an exception.
     """
-    with transaction.atomic():
+    with nullcontext() if run else transaction.atomic():
         row = run or _finished_run(result, origin, place)
-        row.started = parse_datetime(result.started_at) or row.started
-        row.environment, row.server = _json(result.environment), _json(result.server)
-        row.client_health = _json(msgspec.to_builtins(result.health))
-        row.client_verdict = result.health.verdict
-        row.rate_changes = _json(msgspec.to_builtins(result.rate_changes))
-        row.configuration = {**row.configuration, "profile": _json(result.profile)}
-        row.summary = _json(result.summary)
-        for column, value in summaries.columns(row.summary).items():
-            setattr(row, column, value)
-        row.save(update_fields=[*MEASURED_FIELDS, *summaries.ALL_COLUMNS] if run else None)
+        if run is None:
+            row.save()
         row.records.all().delete()
         row.buckets.all().delete()
-        RequestRecord.objects.bulk_create(_rows(row, result.records), batch_size=BATCH_ROWS)
-        buckets = metrics.time_buckets(result.records)
-        TimeBucket.objects.bulk_create([TimeBucket(run=row, **bucket) for bucket in buckets], batch_size=BATCH_ROWS)
+        rows = _rows(row, result.records)
+        while batch := list(islice(rows, BATCH_ROWS)):
+            before_batch()
+            RequestRecord.objects.bulk_create(batch)
+        buckets = [TimeBucket(run=row, **bucket) for bucket in metrics.time_buckets(result.records)]
+        before_batch()
+        with transaction.atomic():
+            TimeBucket.objects.bulk_create(buckets, batch_size=BATCH_ROWS)
+            _set_measured(row, result)
+            row.save(update_fields=[*MEASURED_FIELDS, *summaries.ALL_COLUMNS])
     return row.pk
 
 
@@ -124,7 +132,19 @@ def _ending(result: records.RunResult) -> tuple[Status, str]:
     return (Status.FAILED, words) if words else (Status.DONE, "")
 
 
-def _rows(run: Run, found: Iterable[records.RequestRecord]) -> Iterable[RequestRecord]:
+def _set_measured(row: Run, result: records.RunResult) -> None:
+    row.started = parse_datetime(result.started_at) or row.started
+    row.environment, row.server = _json(result.environment), _json(result.server)
+    row.client_health = _json(msgspec.to_builtins(result.health))
+    row.client_verdict = result.health.verdict
+    row.rate_changes = _json(msgspec.to_builtins(result.rate_changes))
+    row.configuration = {**row.configuration, "profile": _json(result.profile)}
+    row.summary = _json(result.summary)
+    for column, value in summaries.columns(row.summary).items():
+        setattr(row, column, value)
+
+
+def _rows(run: Run, found: Iterable[records.RequestRecord]) -> Iterator[RequestRecord]:
     for record in found:
         plain: dict[str, Any] = {name: getattr(record, name) for name in PLAIN_FIELDS}
         for name in TEXTS:  # PostgreSQL has no NUL in its texts

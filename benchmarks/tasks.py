@@ -9,9 +9,10 @@ import threading
 
 from celery import shared_task
 from celery.signals import worker_ready, worker_shutting_down
+from django.conf import settings
 
-from benchmarks import gating, processes
-from benchmarks.actions import LOOK, MESSAGE_SECONDS, NotPossible, nudge, queue_scenario
+from benchmarks import gating, processes, retention
+from benchmarks.actions import JUDGE, LOOK, MESSAGE_SECONDS, NotPossible, nudge, queue_scenario
 from benchmarks.evals import tasks as evals  # noqa: F401  (Celery looks for an app's tasks in this module alone)
 from benchmarks.evals.models import EvalRun
 from benchmarks.models import Origin, Run, Scenario, Status
@@ -45,7 +46,7 @@ def execute_run() -> None:
     if run is None:
         return
     processes.execute(run, _stopping)
-    gating.judge(run)
+    gating.judge_ended(run)
     log.info("%s: %s %s", run, run.status, run.error)
     if not _stopping.is_set():
         nudge()
@@ -55,9 +56,27 @@ def execute_run() -> None:
 def tend_runs() -> None:
     """End the runs whose worker died, and start what waits."""
     for run in Run.objects.silent():
-        processes.end_lost(run)
-        log.warning("%s was lost", run)
+        if processes.end_lost(run):
+            log.warning("%s was lost", run)
+            gating.judge_ended(run)
     nudge()
+
+
+@shared_task(name=JUDGE)
+def judge_series(run: int) -> None:
+    """Judge what was measured together with this run, by its primary key, which ended without a worker."""
+    found = Run.objects.filter(pk=run).first()
+    if found is not None:
+        gating.judge_ended(found)
+
+
+@shared_task
+def remove_old_records() -> None:
+    """Delete the requests and seconds of the runs that were over BENCHMARK_TTL_DAYS ago."""
+    days = settings.RWKV.benchmark_ttl_days
+    count = retention.remove_records(days)
+    if count:
+        log.info("deleted the requests of %d runs of more than %g days ago", count, days)
 
 
 @worker_ready.connect

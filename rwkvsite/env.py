@@ -75,6 +75,7 @@ class Env:
     translation_ttl_days: float = variable(30.0, least=0)  # after their end; 0: translation jobs are kept for ever
 
     benchmark_targets: tuple[str, ...] = ()  # origins that may be benchmarked, beside this machine
+    benchmark_ttl_days: float = variable(90.0, least=0)  # single requests of old runs; 0: they are kept for ever
 
     @property
     def own_redis(self) -> bool:

@@ -30,7 +30,7 @@ STATUS_LABELS = {
 GATE_LABELS = {Outcome.PASS: "success", Outcome.WARN: "warning", Outcome.FAIL: "danger"}
 # What a run's gates say together is the first of these that any of them says.
 WORST_FIRST = (Outcome.FAIL, Outcome.UNKNOWN, Outcome.WARN, Outcome.PASS)
-VERDICT_LABELS = {"ok": "success", "client-limited": "warning"}
+VERDICT_LABELS = {"ok": "success", "warn": "info", "client-limited": "warning"}
 
 
 def pair(median: float | None, p99: float | None) -> str:

@@ -1,13 +1,17 @@
 """Scenarios, which start runs, and their schedules."""
 
+from typing import Any
+
 from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
-from django.urls import reverse
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import path, reverse
 from django.utils.html import format_html
+from django.views.decorators.http import require_POST
 from unfold.admin import ModelAdmin
-from unfold.decorators import action, display
+from unfold.decorators import display
 
 from benchmarks.actions import NotPossible, queue_scenario
 from benchmarks.models import Origin, Run, Scenario, Schedule
@@ -21,7 +25,7 @@ class ScenarioAdmin(ModelAdmin):
     search_fields = ["name"]
     autocomplete_fields = ["target", "dataset"]
     actions = ["run_now"]
-    actions_detail = ["run_this_now"]
+    change_form_template = "admin/benchmarks/scenario/page.html"
     save_as = True
     fieldsets = [
         (None, {"fields": ["name", "kind", "target", "dataset", "profile", "slos", "tags"]}),
@@ -31,7 +35,7 @@ class ScenarioAdmin(ModelAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Scenario]:
         return super().get_queryset(request).annotate(runs_there=Count("runs"))
 
-    def has_run_permission(self, request: HttpRequest, object_id: object = None) -> bool:
+    def has_run_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("benchmarks.add_run")
 
     @display(description="load")
@@ -58,12 +62,22 @@ class ScenarioAdmin(ModelAdmin):
         for scenario in scenarios:
             self._queue(request, scenario)
 
-    @action(description="Run now", permissions=["run"], url_path="run-now", icon="play_arrow")
-    def run_this_now(self, request: HttpRequest, object_id: int) -> HttpResponse:
-        runs = self._queue(request, self.get_queryset(request).get(pk=object_id))
+    def get_urls(self) -> list[Any]:
+        view = self.admin_site.admin_view(require_POST(self.run_view))
+        return [path("<int:pk>/run/", view, name="benchmarks_scenario_run"), *super().get_urls()]
+
+    def change_view(self, request: HttpRequest, object_id: str, *args: Any, **kwargs: Any) -> HttpResponse:
+        kwargs["extra_context"] = {"may_run": self.has_run_permission(request)}
+        return super().change_view(request, object_id, *args, **kwargs)
+
+    def run_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """The button of a scenario's page."""
+        if not (self.has_view_permission(request) and self.has_run_permission(request)):
+            raise PermissionDenied
+        runs = self._queue(request, get_object_or_404(Scenario, pk=pk))
         if len(runs) == 1:
             return redirect("admin:benchmarks_run_change", runs[0].pk)
-        return redirect(f"{reverse('admin:benchmarks_run_changelist')}?scenario__id__exact={object_id}")
+        return redirect(f"{reverse('admin:benchmarks_run_changelist')}?scenario__id__exact={pk}")
 
     def _queue(self, request: HttpRequest, scenario: Scenario) -> list[Run]:
         try:

@@ -23,6 +23,10 @@ def new_key() -> str:
     return f"run-{secrets.token_hex(8)}"
 
 
+def new_supervisor() -> str:
+    return secrets.token_hex(8)
+
+
 class Status(models.TextChoices):
     QUEUED = "queued"
     RUNNING = "running"
@@ -70,6 +74,7 @@ class RunQuerySet(models.QuerySet["Run"]):
             return None
         now = timezone.now()
         mine = {"status": Status.RUNNING, "started": now, "heartbeat": now, "host": socket.gethostname()}
+        mine["supervisor"] = new_supervisor()
         try:
             with transaction.atomic():
                 claimed = self.filter(pk=key, status=Status.QUEUED).update(**mine, pid=os.getpid())
@@ -94,6 +99,7 @@ class Run(models.Model):
     started = models.DateTimeField(null=True, blank=True)
     finished = models.DateTimeField(null=True, blank=True)
     heartbeat = models.DateTimeField(null=True, blank=True, editable=False)
+    supervisor = models.CharField(max_length=32, blank=True, editable=False)  # who may say that it goes on
     pid = models.PositiveIntegerField(null=True, blank=True, editable=False)
     host = models.CharField(max_length=255, blank=True)
     progress = models.JSONField(default=dict, blank=True, editable=False)
@@ -170,10 +176,16 @@ class Run(models.Model):
 
     def repeats(self) -> RunQuerySet:
         """The finished runs of the same measurement: itself and its repeats, the oldest first."""
+        return self._same_measurement().measured().order_by("pk")
+
+    def waits_for_repeats(self) -> bool:
+        """Whether a repeat of it is still to come, or runs."""
+        return self._same_measurement().open().exists()
+
+    def _same_measurement(self) -> RunQuerySet:
         if not self.series:
             return Run.objects.filter(pk=self.pk)
-        same = Q(series=self.series, sweep_value=self.sweep_value)
-        return Run.objects.measured().filter(same).order_by("pk")
+        return Run.objects.filter(series=self.series, sweep_value=self.sweep_value)
 
     def file(self, suffix: str) -> Path:
         """Where the run's command writes its result, its progress or its words."""
@@ -184,10 +196,18 @@ class Run(models.Model):
 
         False when it is not ours to supervise any more.
         """
-        mine = Run.objects.filter(pk=self.pk, status=Status.RUNNING)
+        mine = Run.objects.filter(pk=self.pk, status=Status.RUNNING, supervisor=self.supervisor)
         if not mine.update(heartbeat=timezone.now() + timedelta(seconds=quiet_seconds), **values):
             return False
         self.refresh_from_db(fields=["cancel_requested", *values])
+        return True
+
+    def take_over(self) -> bool:
+        """Become the supervisor of a run whose own is silent; False when it is not, or another was faster."""
+        mine = {"supervisor": new_supervisor(), "heartbeat": timezone.now()}
+        if not Run.objects.silent().filter(pk=self.pk).update(**mine):
+            return False
+        self.supervisor = mine["supervisor"]
         return True
 
     def end(self, status: Status, error: str = "") -> bool:

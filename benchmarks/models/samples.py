@@ -23,7 +23,7 @@ class RequestRecord(models.Model):
     """The facts of `benchmarks.loadgen.records.RequestRecord`. Times are seconds since the run's start."""
 
     run = models.ForeignKey(Run, models.CASCADE, related_name="records")
-    index = models.PositiveIntegerField()
+    index = models.IntegerField(help_text="Negative for a warm-up.")
     worker = models.PositiveSmallIntegerField(default=0)
     user = models.PositiveIntegerField(null=True)
     session = models.CharField(max_length=200, null=True)  # noqa: DJ001  (None and "" differ in the record)
@@ -72,7 +72,7 @@ class TimeBucket(models.Model):
     sent = models.PositiveIntegerField(default=0)
     done = models.PositiveIntegerField(default=0)
     failed = models.PositiveIntegerField(default=0)
-    tokens = models.PositiveIntegerField(default=0)
+    tokens = models.FloatField(default=0, help_text="A chunk of unknown length counts as its share of the answer.")
     in_flight = models.FloatField(default=0)
     ttft_p50_ms = models.FloatField(null=True)
     ttft_p99_ms = models.FloatField(null=True)

@@ -1,16 +1,20 @@
 """The benchmarks in the admin: what pages show, who may do what, and how many queries a list takes."""
 
 import json
+from datetime import timedelta
 from http import HTTPStatus
 
 import pytest
 from django.contrib.auth.models import Permission, User
+from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 from django_celery_beat.models import IntervalSchedule
 
 from benchmarks.actions import cancel_run, pin_baseline
 from benchmarks.gating import judge
 from benchmarks.models import Baseline, Dataset, GateRule, Run, Schedule, Status, Target
+from benchmarks.retention import remove_records
 from benchmarks.storage import load_result, store_result
 from tests.benchmarks.results import make_result
 from tests.benchmarks.rows import finish, make_scenario, measured_run, queue
@@ -111,8 +115,21 @@ def test_run_now_queues_the_runs_once(admin_client):
 
 def test_run_now_on_the_page_of_a_scenario_leads_to_the_run(admin_client):
     scenario = make_scenario()
-    answer = admin_client.get(reverse("admin:benchmarks_scenario_run_this_now", args=[scenario.pk]))
-    assert answer.url == page(Run.objects.get())
+    url = reverse("admin:benchmarks_scenario_run", args=[scenario.pk])
+    assert f'action="{url}"' in admin_client.get(reverse("admin:benchmarks_scenario_change", args=[scenario.pk])).text
+    assert admin_client.get(url).status_code == HTTPStatus.METHOD_NOT_ALLOWED
+    assert not Run.objects.exists()
+    assert admin_client.post(url).url == page(Run.objects.get())
+    assert admin_client.post(url.replace(str(scenario.pk), "999")).status_code == HTTPStatus.NOT_FOUND
+
+
+def test_run_now_needs_the_token_of_the_page():
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(User.objects.create_superuser("ada"))
+    scenario = make_scenario()
+    url = reverse("admin:benchmarks_scenario_run", args=[scenario.pk])
+    assert client.post(url).status_code == HTTPStatus.FORBIDDEN
+    assert not Run.objects.exists()
 
 
 def test_a_run_is_queued_again_as_it_was(admin_client):
@@ -120,6 +137,7 @@ def test_a_run_is_queued_again_as_it_was(admin_client):
     Target.objects.update(base_url="http://127.0.0.1:2")
     act(admin_client, "run_again", run)
     copy = Run.objects.exclude(pk=run.pk).get()
+    assert admin_client.get(page(copy)).status_code == HTTPStatus.OK
     assert copy.status == Status.QUEUED
     assert copy.configuration["options"] == run.configuration["options"]
     imported = Run.objects.get(pk=store_result(make_result("imported")))
@@ -155,6 +173,17 @@ def test_the_page_of_a_run_shows_what_it_measured(admin_client):
     assert text.count("<figure") == text.count('<details class="chart-data"') == 12  # every chart has its table
     for name in ("vllm", "csv", "html"):
         assert page(run, "export", name) in text
+
+
+def test_the_page_of_an_old_run_shows_its_figures_without_its_requests(admin_client):
+    run = measured_run(make_scenario(sweep_option="request_rate", sweep_values=[2]))
+    Run.objects.update(finished=timezone.now() - timedelta(days=2))
+    assert remove_records(1) == 1
+    text = admin_client.get(page(run)).text
+    assert f"<strong>{run.ttft_median:,.1f}</strong>" in text
+    assert "18 of 20" in text
+    assert admin_client.get(page(run, "export", "vllm")).status_code == HTTPStatus.OK
+    assert admin_client.get(reverse("admin:benchmarks_run_sweep", args=[run.series])).status_code == HTTPStatus.OK
 
 
 @pytest.mark.parametrize("status", [Status.QUEUED, Status.RUNNING, Status.FAILED])
@@ -287,11 +316,14 @@ def test_seeing_runs_allows_nothing_else(staff):
     assert waiting.status == Status.QUEUED
     assert Run.objects.count() == 2
     assert not Baseline.objects.exists()
-    for url in (
-        reverse("admin:benchmarks_scenario_changelist"),
-        reverse("admin:benchmarks_scenario_run_this_now", args=[scenario.pk]),
-    ):
-        assert staff.get(url).status_code == HTTPStatus.FORBIDDEN
+    assert staff.get(reverse("admin:benchmarks_scenario_changelist")).status_code == HTTPStatus.FORBIDDEN
+    run_now = reverse("admin:benchmarks_scenario_run", args=[scenario.pk])
+    user = User.objects.get(username="sam")
+    for codename in ("view_scenario", "add_run"):  # one of the two is not enough
+        permission = Permission.objects.get(codename=codename, content_type__app_label="benchmarks")
+        user.user_permissions.set([permission])
+        assert staff.post(run_now).status_code == HTTPStatus.FORBIDDEN
+    assert Run.objects.count() == 2
 
 
 def test_without_permission_no_page_opens(client):

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from django.conf import settings
@@ -10,10 +12,10 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 from django_celery_beat.models import IntervalSchedule, PeriodicTask, PeriodicTasks
 
-from benchmarks import datafiles
-from benchmarks.actions import NotPossible, cancel_run, pin_baseline, queue_scenario
-from benchmarks.gating import judge
+from benchmarks import datafiles, tasks
+from benchmarks.actions import NotPossible, cancel_run, pin_baseline, queue_scenario, run_again
 from benchmarks.models import Baseline, Dataset, GateRule, Origin, Run, Scenario, Schedule, Status, Target
+from benchmarks.models.runs import LOST_SECONDS
 from tests.benchmarks.rows import finish, make_scenario, measured_run, queue
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("redis_url")]
@@ -59,8 +61,6 @@ def test_an_origin_of_the_setting_may_be_measured(monkeypatch):
 
 
 def allow(monkeypatch, *origins: str) -> None:
-    from dataclasses import replace
-
     monkeypatch.setattr(settings, "RWKV", replace(settings.RWKV, benchmark_targets=origins))
 
 
@@ -140,6 +140,7 @@ def test_a_scenario_freezes_everything_its_runs_depend_on(data_folder):
         "request_rate": 10,
         "goodput": {"ttft": 100},
         "seed": 7,
+        "prompt_seed": 7,
     }
     assert (frozen["dataset"]["sha256"], frozen["max_seconds"]) == (dataset.sha256, 60)
 
@@ -150,6 +151,29 @@ def test_a_sweep_is_queued_round_by_round():
     assert sorted(run.sweep_value for run in runs[:3]) == sorted(run.sweep_value for run in runs[3:]) == [1, 2, 4]
     assert all(run.configuration["options"]["request_rate"] == run.sweep_value for run in runs)
     assert len({run.series for run in runs}) == 1
+
+
+def test_runs_of_a_series_have_prompts_of_their_own_and_those_of_the_next_series_the_same_again():
+    scenario = make_scenario(seed=7, sweep_option="request_rate", sweep_values=[1, 2, 4], repeats=2)
+
+    def queued() -> list[tuple[float, int, int]]:
+        runs = queue(scenario)
+        for run in runs:
+            cancel_run(run)
+        return [(run.sweep_value, run.repeat, run.configuration["options"]["prompt_seed"]) for run in runs]
+
+    first = queued()
+    assert [seed for _, _, seed in first] == [7, 8, 9, 10, 11, 12]
+    assert queued() == first  # so that the same load of two series has the same prompts
+
+
+def test_a_run_of_a_sweep_that_is_run_again_keeps_its_load():
+    first, second = queue(make_scenario(sweep_option="request_rate", sweep_values=[1, 2]))
+    for run in (finish(first), finish(second)):
+        again = run_again(run)
+        assert (again.sweep_value, again.repeat) == (run.sweep_value, 1)
+        assert again.configuration["options"] == run.configuration["options"]
+        assert again.series and again.series != run.series
 
 
 def test_a_scenario_is_not_queued_again_while_runs_of_it_wait():
@@ -234,36 +258,44 @@ def test_a_run_that_was_ended_elsewhere_is_not_ours_any_more():
     assert run.status == Status.LOST
 
 
+def test_a_silent_run_is_taken_over_once_and_is_its_old_supervisors_no_more():
+    queue(make_scenario())
+    run = Run.objects.claim_next()
+    first, second = Run.objects.get(pk=run.pk), Run.objects.get(pk=run.pk)
+    assert not first.take_over()  # somebody was there a moment ago
+    Run.objects.filter(pk=run.pk).update(heartbeat=timezone.now() - timedelta(seconds=LOST_SECONDS + 1))
+    assert first.take_over()
+    assert not second.take_over()
+    assert first.beat()
+    assert not run.beat()
+
+
+# -- what is kept
+
+
+def test_the_requests_of_old_runs_are_removed_and_their_figures_stay(monkeypatch):
+    scenario = make_scenario(repeats=2)
+    pinned, other = [finish(run) for run in queue(scenario)]
+    pin_baseline(pinned, by="ada")
+    old, alone, young = (measured_run(make_scenario(name)) for name in ("old", "alone", "young"))
+    Run.objects.filter(pk=alone.pk).update(series="")  # as one from a terminal
+    long_ago = timezone.now() - timedelta(days=31)
+    Run.objects.exclude(pk=young.pk).update(finished=long_ago)
+
+    monkeypatch.setattr(settings, "RWKV", replace(settings.RWKV, benchmark_ttl_days=0))
+    tasks.remove_old_records()
+    assert old.records.exists()
+    monkeypatch.setattr(settings, "RWKV", replace(settings.RWKV, benchmark_ttl_days=30))
+    tasks.remove_old_records()
+    for run in (old, alone):
+        assert not run.records.exists() and not run.buckets.exists()
+        run.refresh_from_db()
+        assert run.summary["requests"]["total"] == run.requests == 20
+    for run in (pinned, other, young):  # a baseline is compared with, request by request
+        assert run.records.exists() and run.buckets.exists()
+
+
 # -- gates
-
-
-def test_gates_judge_a_run_and_its_change_from_the_baseline():
-    scenario = make_scenario()
-    absolute = GateRule.objects.create(scenario=scenario, metric="ttft.median", limit=1000)
-    relative = GateRule.objects.create(scenario=scenario, metric="ttft.median", limit=20, relative=True)
-    baseline = measured_run(scenario, requests=60, ttft=0.1)
-    judge(baseline)
-    assert outcomes(baseline) == {absolute: "pass", relative: "not comparable"}
-    pin_baseline(baseline, by="ada")
-    for ttft, outcome in ((0.1, "pass"), (0.2, "fail")):
-        run = measured_run(scenario, requests=60, ttft=ttft)
-        judge(run)
-        assert outcomes(run) == {absolute: "pass", relative: outcome}
-
-
-def test_a_run_of_a_sweep_is_measured_against_the_same_load_of_the_pinned_one():
-    scenario = make_scenario(sweep_option="request_rate", sweep_values=[1, 2])
-    rule = GateRule.objects.create(scenario=scenario, metric="ttft.median", limit=20, relative=True)
-    slow_at_two = {1: 0.1, 2: 0.5}
-    first = [finish(run, requests=60, ttft=slow_at_two[run.sweep_value]) for run in queue(scenario)]
-    pin_baseline(first[0], by="ada")
-    for run in [finish(run, requests=60, ttft=slow_at_two[run.sweep_value]) for run in queue(scenario)]:
-        judge(run)
-        assert outcomes(run) == {rule: "pass"}
-
-
-def outcomes(run: Run) -> dict[GateRule, str]:
-    return {result.rule: result.outcome for result in run.gate_results.all()}
 
 
 def test_only_a_finished_run_of_the_scenario_can_be_its_baseline():

@@ -2,6 +2,7 @@
 
 import json
 
+from benchmarks.tasks import remove_old_records
 from inference.batches import tasks as batch_tasks
 from inference.tasks import remove_expired
 from sessions.tasks import remove_old_sessions
@@ -28,4 +29,5 @@ def test_migrations_schedule_the_periodic_tasks(tmp_path):
     scheduled = json.loads(shown.stdout)
     assert scheduled[remove_expired.name] == [1, "hours"]
     assert scheduled[remove_old_sessions.name] == [1, "hours"]
+    assert scheduled[remove_old_records.name] == [1, "hours"]
     assert [1, "minutes"] in [scheduled[name] for name in scheduled if name.startswith(batch_tasks.__name__)]

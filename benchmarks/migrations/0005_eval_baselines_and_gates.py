@@ -9,7 +9,7 @@ import benchmarks.evals.sweeps
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("benchmarks", "0002_evals"),
+        ("benchmarks", "0004_schedule_remove_old_records"),
     ]
 
     operations = [
