@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from inference.bus.messages import EngineStatus, Generate, RowOutput
+from inference.bus.messages import UNLOADED, EngineStatus, Generate, RowOutput
 from inference.bus.server import EngineBus
 from inference.engine.backend import Backend
 from inference.engine.engine import Engine
@@ -31,7 +31,6 @@ DRAIN_SECONDS = 20.0  # how long running rows may go on after SIGTERM before ano
 # Before it changes models, an engine serves what is queued: until nothing has come for as long as a web
 # process may still believe it ready, but no longer than SWITCH_SECONDS.
 QUIET_SECONDS = 2.0
-UNLOADED = "the model was unloaded"
 SWITCH_SECONDS = 120.0
 CHECKPOINT_SUFFIXES = (".pth", ".safetensors")
 DEFAULT_STEP_TOKENS = {"cpu": 256, "cuda": 4096}

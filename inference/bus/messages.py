@@ -128,6 +128,11 @@ class TokenLogprobs(msgspec.Struct, array_like=True):
     top: list[tuple[int, float]]  # (token id, logprob), best first; the token itself may be absent
 
 
+# Errors of rows that end well if they are sent again a little later. All others are the row's own, or its engine's.
+CANNOT_LOAD = "the session's state cannot be loaded now"
+UNLOADED = "the model was unloaded"
+PASSING_ERRORS = (CANNOT_LOAD, UNLOADED)
+
 # Why a row ended. "stop": a stop id was drawn, or somebody stopped it; "length": max_tokens; "lost": its
 # engine died, so it may be submitted again; "expired": its deadline passed; "error": see
 # RowOutput.error; "paused": it may be resumed behind its last token.

@@ -1,8 +1,14 @@
 """Errors that need no engine: their status, their form, and what they do not reveal."""
 
+import asyncio
+
+import msgspec
 import pytest
+from redis import asyncio as aioredis
 
 from inference.api.service import health
+from inference.bus import keys
+from inference.bus.messages import Generate, RowOutput, StepReply
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
 
@@ -41,6 +47,29 @@ async def test_a_full_queue_refuses_at_once(client, deaf_engine, change_settings
     assert answer.json()["error"]["code"] == "rate_limit_exceeded"
     assert int(answer.headers["Retry-After"]) >= 1
     assert (await post(client, "/v1/chat/completions", {"contents": ["a", "b", "c"]})).status_code == 429
+
+
+@pytest.mark.parametrize(
+    ("reason", "status"),
+    [
+        ("the engine failed while running this request", 500),
+        ("the session's state cannot be loaded now", 503),
+        ("the model was unloaded", 503),
+    ],
+)
+async def test_only_what_may_pass_is_asked_for_again(client, deaf_engine, redis_url, reason, status):
+    """A request that breaks the engine would break it again: clients come back after 503 for as long as it says so."""
+    running = asyncio.create_task(post(client, "/v1/completions", {"prompt": "a"}))
+    async with aioredis.Redis.from_url(redis_url) as connection, asyncio.timeout(30):
+        while not (entries := await connection.xrange(keys.requests("deaf"))):
+            assert not running.done(), running.result().content
+            await asyncio.sleep(0.01)
+        request = msgspec.msgpack.decode(entries[0][1][b"m"], type=Generate)
+        reply = StepReply("deaf", [RowOutput(request.row, 0, finish="error", error=reason)])
+        await connection.xadd(keys.replies(request.web), {"m": msgspec.msgpack.encode(reply)})
+        answer = await running
+    assert (answer.status_code, answer.json()["error"]["message"]) == (status, reason)
+    assert ("Retry-After" in answer.headers) == (status == 503)
 
 
 async def test_a_body_beyond_the_limit_is_refused(client, change_settings):

@@ -16,7 +16,7 @@ from rest_framework import exceptions as drf
 
 from inference.api.edge.responses import json_response
 from inference.api.generating.generation import GenerationFailed, WrongState, bus
-from inference.bus.call import BusError, NoEngine, QueueFull
+from inference.bus.call import BusError, NoEngine, QueueFull, RowFailed
 from inference.bus.messages import ErrorRecord
 from rwkvsite.logs import request_id
 
@@ -114,12 +114,12 @@ def as_api_error(exc: Exception) -> ApiError:
             return Overloaded(str(exc), retry_after=exc.retry_after)
         case WrongState():
             return InvalidRequest(str(exc), param="state_id")
+        case GenerationFailed(__cause__=BusError() as cause):
+            return as_api_error(cause)
+        case GenerationFailed() | RowFailed(passes=False):  # no 503, after which clients ask again and again
+            return ApiError(str(exc))
         case BusError():
             return Unavailable(str(exc), retry_after=exc.retry_after)
-        case GenerationFailed(__cause__=BusError() as cause):
-            return Unavailable(str(exc), retry_after=cause.retry_after)
-        case GenerationFailed():
-            return ApiError(str(exc))
         case RequestDataTooBig():
             return TooLarge("the request body is too large")
         case Http404():
