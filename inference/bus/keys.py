@@ -12,8 +12,8 @@
     rwkv:lease:<owner>:<key>   who writes to a session now
     rwkv:orders                channel of orders about running requests, heard by every web process
     rwkv:answers:<order>       list of the answers to one order
-    rwkv:paused:<request>      a paused request
-    rwkv:paused                sorted set of the paused requests' ids, by the time they are forgotten
+    rwkv:paused:<owner>:<request>   a paused request
+    rwkv:paused                sorted set of the paused requests' <owner>:<request>, by the time they are forgotten
     rwkv:samples               stream of samples of every engine, of the last hour
     rwkv:errors                list of the last errors, newest first
 
@@ -76,5 +76,5 @@ def engine(engine: str) -> str:
     return f"rwkv:engine:{engine}"
 
 
-def paused(request_id: str) -> str:
-    return f"rwkv:paused:{request_id}"
+def paused(name: str) -> str:
+    return f"rwkv:paused:{name}"
