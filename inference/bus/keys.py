@@ -10,6 +10,7 @@
     rwkv:engine:<engine>       heartbeat of an engine: an EngineStatus
     rwkv:engines               set of the engines' names
     rwkv:lease:<owner>:<key>   who writes to a session now
+    rwkv:places:<owner>        sorted set of a caller's requests under way, by the time at which they no longer count
     rwkv:orders                channel of orders about running requests, heard by every web process
     rwkv:answers:<order>       list of the answers to one order
     rwkv:paused:<owner>:<request>   a paused request
@@ -70,6 +71,10 @@ def web(web: str) -> str:
 
 def lease(owner: str, session: str) -> str:
     return f"rwkv:lease:{owner}:{session}"
+
+
+def places(owner: str) -> str:
+    return f"rwkv:places:{owner}"
 
 
 def engine(engine: str) -> str:

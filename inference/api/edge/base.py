@@ -51,6 +51,7 @@ class ApiView(APIView):
         try:
             try:
                 await sync_to_async(self.admit)(request)
+                self.place = await take_place(request.user)
                 caller.set(request.user.name if request.user else "")
                 initial_state.set(await read_initial_state(request))
                 handler = getattr(self, request.method.lower(), self.http_method_not_allowed)
@@ -59,7 +60,7 @@ class ApiView(APIView):
                 response = self.handle_exception(exc)
         finally:
             if self.place:
-                self.place.release()
+                await self.place.release()
         add_cors_headers(request._request, response)
         count_request(request._request, response)
         return response
@@ -75,7 +76,6 @@ class ApiView(APIView):
             self.perform_authentication(request)
             self.check_permissions(request)
             self.check_throttles(request)
-            self.place = take_place(request.user)
         finally:
             close_connections()
 
