@@ -163,16 +163,17 @@ async def test_a_stream_that_tells_its_end_has_given_its_place_back(client, star
                 assert await status(client, headers=bearer(secret)) == 200
 
 
-async def test_a_place_that_was_held_too_long_is_not_given_back_twice(client, deaf_engine, monkeypatch):
+async def test_a_place_that_was_held_too_long_is_not_given_back_twice(client, start_worker, monkeypatch):  # noqa: F811
     """Who holds it by then is somebody else."""
+    start_worker()
     _, secret = await issue(max_concurrent=1)
-    body = {"prompt": "a", "stream": True}
+    body = {"prompt": "a", "stream": True, "max_tokens": 60_000}
     monkeypatch.setattr(throttles, "PLACE_SECONDS", 0)
-    late = await post(client, "/v1/completions", body, headers=bearer(secret))
+    late = await post(client, "/v1/completions", body | {"max_tokens": 3}, headers=bearer(secret))
     monkeypatch.setattr(throttles, "PLACE_SECONDS", 900)
     other = await post(client, "/v1/completions", body, headers=bearer(secret))
     assert other.status_code == 200
-    await aiter(late.streaming_content).aclose()
+    assert [frame async for frame in late.streaming_content][-1] == b"data: [DONE]\n\n"
     assert await status(client, headers=bearer(secret)) == 429
 
 
