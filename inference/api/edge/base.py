@@ -53,7 +53,8 @@ class ApiView(APIView):
                 await sync_to_async(self.admit)(request)
                 self.place = await take_place(request.user)
                 caller.set(request.user.name if request.user else "")
-                initial_state.set(await read_initial_state(request))
+                if request.method == "POST" and self.authentication_classes:  # only such routes generate
+                    initial_state.set(await read_initial_state(request))
                 handler = getattr(self, request.method.lower(), self.http_method_not_allowed)
                 response = await handler(request, *args, **kwargs)
             except Exception as exc:

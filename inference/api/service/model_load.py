@@ -35,7 +35,7 @@ class ModelLoadView(ApiView):
         tag="native",
         request=LoadBody,
         replies=(LoadedModel,),
-        statuses=(400, 401, 413, 429, 500, 503),
+        statuses=(400, 500),
     )
     async def post(self, request: Request) -> HttpResponse:
         """Answers when the model is ready. What was queued for the old one is served first."""

@@ -37,7 +37,7 @@ from inference.api.openai.model_list import find_model
 from inference.bus.messages import EngineStatus, RunningRequest
 from inference.bus.paused import PausedRequest
 
-CONTROL_STATUSES = (400, 401, 413, 429, 503)
+CONTROL_STATUSES = (400,)
 
 
 class ControlBody(msgspec.Struct, kw_only=True):
@@ -56,7 +56,7 @@ class ServerStatusView(ApiView):
     native_errors = True
     may_be_open = True
 
-    @operation("What the server is doing", tag="native", replies=(ServerStatus,), statuses=(401, 429, 503))
+    @operation("What the server is doing", tag="native", replies=(ServerStatus,))
     async def get(self, request: Request) -> HttpResponse:
         owner = scope(request)
         engines = await live_engines()
