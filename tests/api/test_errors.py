@@ -87,7 +87,23 @@ async def test_too_many_choices_are_refused(client, deaf_engine, change_settings
     assert (await post(client, "/v1/chat/completions", CHAT | {"n": 5})).json()["error"]["param"] == "n"
     native = await post(client, "/v1/chat/completions", {"contents": ["a"] * 5})
     assert native.status_code == 400
-    assert native.content == b'{"error":"bsz overflow, Max bsz=4","request_bsz":5,"max_bsz":4}'
+    overflow = b'{"error":"bsz overflow, Max bsz=4","request_bsz":5,"max_bsz":4}'
+    assert native.content == overflow
+    for path in ("/v1/chat/completions", "/v1/batch/completions", "/v2/chat/completions", "/big_batch/completions"):
+        stream = await post(client, path, {"contents": ["a"] * 5, "stream": True})
+        assert (stream.status_code, stream.headers["Content-Type"][:17]) == (200, "text/event-stream")
+        frames = [frame async for frame in stream.streaming_content]
+        assert frames == [b"data: " + overflow + b"\n\n", b"data: [DONE]\n\n"]
+
+
+async def test_an_empty_list_of_messages_is_none(client, deaf_engine):
+    """Clients of the Python server may fill in every field that it has."""
+    for messages in ([], None):
+        answer = await post(client, "/v1/chat/completions", {"messages": messages, "contents": []})
+        assert (answer.status_code, answer.content) == (400, b'{"error":"Empty prompts list"}')
+    assert (await post(client, "/v1/chat/completions", {"messages": []})).json()["error"]["param"] == "messages"
+    answer = await post(client, "/openai/v1/chat/completions", {"messages": [], "contents": []})
+    assert answer.json()["error"]["param"] == "messages"
 
 
 async def test_too_long_a_prompt_is_refused(client, deaf_engine, change_settings):
@@ -138,6 +154,15 @@ async def test_cross_origin_requests_need_the_operators_leave(client, remote, ch
     assert preflight.status_code == 204
     assert preflight.headers["Access-Control-Allow-Origin"] == "https://app.example"
     assert "Authorization" in preflight.headers["Access-Control-Allow-Headers"]
+    asked = "authorization,x-stainless-os,x-rwkv-session-id"  # as the official SDK's in a browser
+    for wanted, allowed in [
+        (asked, asked),
+        ("a" * 1001, "Authorization, Content-Type, X-Request-ID"),
+        ("a: b", "Authorization, Content-Type, X-Request-ID"),
+    ]:
+        headers = {**origin, "access-control-request-headers": wanted}
+        preflight = await remote.options("/v1/completions", headers=headers)
+        assert preflight.headers["Access-Control-Allow-Headers"] == allowed
     other = await client.options("/v1/completions", headers={"origin": "https://evil.example"})
     assert "Access-Control-Allow-Origin" not in other.headers
     refused = await post(client, "/v1/completions", {}, headers=origin)  # the page may read why

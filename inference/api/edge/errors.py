@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
+from django.db import OperationalError
 from django.http import Http404, HttpResponse
 from redis.exceptions import RedisError
 from rest_framework import exceptions as drf
@@ -52,6 +53,10 @@ class ApiError(Exception):
 class InvalidRequest(ApiError):
     status = 400
     type = "invalid_request_error"
+
+
+class BatchTooLarge(InvalidRequest):
+    """More prompts in one request than the service takes. A native stream says so in its one frame."""
 
 
 class Unauthorized(InvalidRequest):
@@ -120,6 +125,8 @@ def as_api_error(exc: Exception) -> ApiError:
             return ApiError(str(exc))
         case BusError():
             return Unavailable(str(exc), retry_after=exc.retry_after)
+        case OperationalError():
+            return Unavailable("the database is not available", retry_after=NoEngine.retry_after)
         case RequestDataTooBig():
             return TooLarge("the request body is too large")
         case Http404():

@@ -68,6 +68,16 @@ async def guard_stream(
         await let_go()
 
 
+def error_stream(error: ApiError) -> EventStream:
+    """A native stream that is an error, as the older servers answer what is too large."""
+
+    async def frames() -> AsyncIterator[bytes]:
+        yield error_frame(error, native=True)
+        yield DONE
+
+    return EventStream(frames())
+
+
 def error_frame(error: ApiError, *, native: bool) -> bytes:
     return b"data: " + json_bytes(error_body(error, native=native)) + b"\n\n"
 

@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from inference.api.edge.base import ApiView
 from inference.api.edge.errors import InvalidRequest
+from inference.api.edge.schemas import NO_NUL
 from inference.api.generating.generation import Generation, start
 from inference.api.generating.prompts import SYSTEM_ROLES, Message
 from inference.api.generating.turns import SEPARATOR, open_turn
@@ -20,7 +21,7 @@ SESSION_HEADER = "X-RWKV-Session-Id"
 class SessionFields(ChatFields, kw_only=True):
     """`session_id` names a session; `turn_separator` is what its turns are put apart by, a blank line if not given."""
 
-    session_id: Annotated[str, Meta(min_length=1, max_length=KEY_LENGTH)] | None = None
+    session_id: Annotated[str, Meta(min_length=1, max_length=KEY_LENGTH, pattern=NO_NUL)] | None = None
     turn_separator: Annotated[str, Meta(max_length=100)] | None = None
     use_prefix_cache: bool | None = None
 
@@ -60,6 +61,8 @@ def session_key(view: ApiView, body: SessionFields) -> str:
         raise InvalidRequest(f"session_id: the body and {SESSION_HEADER} differ", param="session_id")
     if len(header) > KEY_LENGTH:
         raise InvalidRequest(f"{SESSION_HEADER}: expected at most {KEY_LENGTH} characters", param="session_id")
+    if "\0" in header:
+        raise InvalidRequest(f"{SESSION_HEADER}: NUL is not allowed", param="session_id")
     return body.session_id or header
 
 
