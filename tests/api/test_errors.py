@@ -169,6 +169,12 @@ async def test_cross_origin_requests_need_the_operators_leave(client, remote, ch
     assert (refused.status_code, refused.headers["Access-Control-Allow-Origin"]) == (401, "https://app.example")
 
 
+async def test_a_preflight_from_this_machine_is_answered_where_there_are_no_secrets(client, change_settings):
+    change_settings(cors_origins=("*",))
+    preflight = await client.options("/v1/completions", headers={"origin": "https://app.example"})
+    assert (preflight.status_code, preflight.headers["Access-Control-Allow-Origin"]) == (204, "*")
+
+
 async def test_the_request_id_comes_back(client):
     assert (await client.get("/health", headers={"x-request-id": "my-1"})).headers["X-Request-Id"] == "my-1"
     assert len((await client.get("/health", headers={"x-request-id": "no good"})).headers["X-Request-Id"]) >= 16

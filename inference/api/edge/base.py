@@ -71,6 +71,7 @@ class ApiView(APIView):
         try:
             request.payload = Payload(b"")
             if request.method == "OPTIONS":
+                request.user = None  # or the framework would look for the caller later, outside this thread
                 return
             request.payload = self.read_payload(request)
             self.native_errors = self.answers_natively(request.payload)
