@@ -11,6 +11,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from inference.batches.models import BatchJob, BatchLine, StoredFile  # noqa: F401  (tables of this app)
+from inference.stored_responses import StoredResponse  # noqa: F401
 from inference.translation.models import TranslationJob, TranslationLine, TranslationSource  # noqa: F401
 
 SECRET_BYTES = 32  # 256 random bits: too many to guess, so a fast hash protects them well enough

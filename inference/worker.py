@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from inference.bus.messages import EngineStatus, Generate, RowOutput
+from inference.bus.messages import UNLOADED, EngineStatus, Generate, RowOutput
 from inference.bus.server import EngineBus
 from inference.engine.backend import Backend
 from inference.engine.engine import Engine
@@ -33,7 +33,6 @@ SIGN_OFF_SECONDS = 2.0  # how long what is unsent may take then, while Redis is 
 # Before it changes models, an engine serves what is queued: until nothing has come for as long as a web
 # process may still believe it ready, but no longer than SWITCH_SECONDS.
 QUIET_SECONDS = 2.0
-UNLOADED = "the model was unloaded"
 SWITCH_SECONDS = 120.0
 CHECKPOINT_SUFFIXES = (".pth", ".safetensors")
 DEFAULT_STEP_TOKENS = {"cpu": 256, "cuda": 4096}

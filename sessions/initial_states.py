@@ -59,6 +59,8 @@ def keep_state(owner: str, model: ModelInfo, filename: str, file: IO[bytes], siz
 
 
 def find_state(owner: str, key: str) -> InitialState | None:
+    if "\0" in key:  # no key has one, and PostgreSQL does not take the question
+        return None
     return InitialState.objects.filter(owner=owner, key=key).first()
 
 

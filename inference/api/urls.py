@@ -74,6 +74,7 @@ urlpatterns = [
     *both("translate/v1/batch-translate", TranslateView),
     *both("v1/tokens/count", TokenCountView),
     *both("v1/server/status", ServerStatusView),
+    *both("status", ServerStatusView),
     *both("v1/server/stop", StopView),
     *both("v1/server/pause", PauseView),
     *both("v1/server/resume", ResumeView),

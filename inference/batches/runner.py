@@ -65,7 +65,7 @@ async def _answer_lines(job: BatchJob, stopping: threading.Event) -> None:
 
     async def work() -> None:
         for number, request in requests:  # shared: each of the workers takes the next line
-            answers.append(await ask(session, number, request))
+            answers.append(await ask(session, number, request, job.owner))
 
     async with open_session() as session:
         workers = [asyncio.create_task(work()) for _ in range(CONCURRENCY)]

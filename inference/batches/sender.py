@@ -97,8 +97,8 @@ def open_session() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=CONCURRENCY), timeout=timeout)
 
 
-async def ask(session: aiohttp.ClientSession, number: int, request: RequestLine) -> Answer:
-    """Ask until there is an answer. Raises KeyRefused."""
+async def ask(session: aiohttp.ClientSession, number: int, request: RequestLine, owner: str = "") -> Answer:
+    """Ask on behalf of `owner`, until there is an answer. Raises KeyRefused."""
     line_id = new_line_id()
     pause, tries = FIRST_PAUSE_SECONDS, 0
     while True:
@@ -108,7 +108,7 @@ async def ask(session: aiohttp.ClientSession, number: int, request: RequestLine)
                 f"{settings.RWKV.base_url}{request.url}",
                 data=bytes(request.body),
                 headers={
-                    "Authorization": f"Bearer {worker_key.issue()}",
+                    "Authorization": f"Bearer {worker_key.issue(owner)}",
                     "Content-Type": "application/json",
                     "X-Request-ID": line_id,
                 },

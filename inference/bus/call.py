@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from inference.bus.messages import Generate, RowOutput
+from inference.bus.messages import PASSING_ERRORS, Generate, RowOutput
 
 
 class BusError(Exception):
@@ -25,6 +25,11 @@ class QueueFull(BusError):
 
 class RowFailed(BusError):
     """The engine gave up on a row."""
+
+    @property
+    def passes(self) -> bool:
+        """Whether the same row may do better a little later; most would break the engine again."""
+        return str(self) in PASSING_ERRORS
 
 
 class Call:

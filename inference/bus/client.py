@@ -101,6 +101,7 @@ class BusClient:
         self._seen: dict[str, float] = {}  # model -> when an engine that may serve it was last alive
         self._unsent_reports = 0
         self.closing = False
+        self.finished: dict[str, RunningRequest] = {}  # the request of each caller that ended last
 
     # -- for the endpoints ----------------------------------------------------------------------
 
@@ -159,25 +160,31 @@ class BusClient:
             call.put(row.index, RowOutput(row.index, len(row.tokens), finish=finish))
         return {row.index: row.tokens for row in rows}
 
+    def note_end(self, call: Call) -> None:
+        """Remember a call as its caller's last one."""
+        request = control.describe(call)
+        request.finished = time.time()
+        self.finished[request.owner] = request
+
     def calls(self) -> list[Call]:
         """The calls of which a row still runs."""
         return list({id(row.call): row.call for row in self._rows.values()}.values())
 
-    async def give_order(self, action: Action, request_id: str = "") -> list[RunningRequest]:
+    async def give_order(self, action: Action, request_id: str = "", owner: str | None = None) -> list[RunningRequest]:
         """See `inference.bus.control`. Raises NoEngine when Redis is away."""
-        return await _reached(control.give_order(self._redis, action, request_id))
+        return await _reached(control.give_order(self._redis, action, request_id, owner))
 
-    async def take_paused(self, request_id: str) -> paused.PausedRequest | None:
-        """Raises NoEngine when Redis is away."""
-        return await _reached(paused.take(self._redis, request_id))
+    async def take_paused(self, request_id: str, owner: str | None = None) -> paused.PausedRequest | None:
+        """See `inference.bus.paused`. Raises NoEngine when Redis is away."""
+        return await _reached(paused.take(self._redis, request_id, owner))
 
     async def keep_paused(self, about: RunningRequest, note: Any, generated: dict[int, list[int]]) -> None:
         """Raises NoEngine when Redis is away."""
         await _reached(paused.keep(self._redis, about, note, generated))
 
-    async def paused(self) -> list[RunningRequest]:
-        """Raises NoEngine when Redis is away."""
-        return await _reached(paused.summaries(self._redis))
+    async def paused(self, owner: str | None = None) -> list[RunningRequest]:
+        """See `inference.bus.paused`. Raises NoEngine when Redis is away."""
+        return await _reached(paused.summaries(self._redis, owner))
 
     async def load_model(self, engines: Sequence[str], model: str) -> None:
         """Have the engines of these names change to another model. Raises NoEngine when Redis is away."""

@@ -14,7 +14,7 @@ from redis import asyncio as aioredis
 from redis.exceptions import RedisError
 
 from inference.bus import keys, paused
-from inference.bus.messages import Action, Order, RunningRequest
+from inference.bus.messages import Action, Generate, Order, RunningRequest
 
 if TYPE_CHECKING:
     from inference.bus.call import Call
@@ -27,12 +27,16 @@ _LISTEN_SECONDS = 1.0
 _RECONNECT_SECONDS = 0.2
 
 
-async def give_order(connection: aioredis.Redis, action: Action, request_id: str = "") -> list[RunningRequest]:
+async def give_order(
+    connection: aioredis.Redis, action: Action, request_id: str = "", owner: str | None = None
+) -> list[RunningRequest]:
     """Have every process act on the request, on all its own where no id is given. Returns the requests found.
+
+    With `owner`, only requests of the caller of that name are found.
 
     A process that dies before it answers is waited for ANSWER_SECONDS.
     """
-    order = Order(action, f"rwkv:answers:{uuid.uuid4().hex}", request_id)
+    order = Order(action, f"rwkv:answers:{uuid.uuid4().hex}", request_id, owner)
     listeners = await connection.publish(keys.ORDERS, msgspec.msgpack.encode(order))
     found: list[RunningRequest] = []
     for _ in range(listeners):
@@ -61,23 +65,32 @@ async def obey_orders(client: "BusClient", connection: aioredis.Redis) -> None:
 
 
 async def _obey(client: "BusClient", connection: aioredis.Redis, order: Order) -> None:
-    calls = [call for call in client.calls() if order.request_id in ("", call.requests[0].request_id)]
-    found = [describe(call) for call in calls]
-    for call, request in zip(calls, found, strict=True):
-        if order.action == "stop" or (order.action == "pause" and call.note is None):
-            client.end(call, "stop")
-        elif order.action == "pause":
-            await paused.keep(connection, request, call.note, client.end(call, "paused"))
+    if order.action == "last":
+        found = [request for owner, request in client.finished.items() if order.owner in (None, owner)]
+    else:
+        calls = [call for call in client.calls() if _is_meant(order, call.requests[0])]
+        found = [describe(call) for call in calls]
+        for call, request in zip(calls, found, strict=True):
+            if order.action == "stop" or (order.action == "pause" and call.note is None):
+                client.end(call, "stop")
+            elif order.action == "pause":
+                await paused.keep(connection, request, call.note, client.end(call, "paused"))
     pipeline = connection.pipeline(transaction=False)
     pipeline.rpush(order.answers, msgspec.msgpack.encode(found))
     pipeline.expire(order.answers, keys.ANSWER_TTL_SECONDS)
     await pipeline.execute()
 
 
+def _is_meant(order: Order, request: Generate) -> bool:
+    return order.request_id in ("", request.request_id) and order.owner in (None, request.owner)
+
+
 def describe(call: "Call") -> RunningRequest:
     first = call.requests[0]
     return RunningRequest(
         id=first.request_id,
+        owner=first.owner,
+        state_key=first.state_key,
         endpoint=first.endpoint,
         model=first.model,
         created=first.created,

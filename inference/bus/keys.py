@@ -11,10 +11,11 @@
     rwkv:engine:<engine>       heartbeat of an engine: an EngineStatus
     rwkv:engines               set of the engines' names
     rwkv:lease:<owner>:<key>   who writes to a session now
+    rwkv:places:<owner>        sorted set of a caller's requests under way, by the time at which they no longer count
     rwkv:orders                channel of orders about running requests, heard by every web process
     rwkv:answers:<order>       list of the answers to one order
-    rwkv:paused:<request>      a paused request
-    rwkv:paused                sorted set of the paused requests' ids, by the time they are forgotten
+    rwkv:paused:<owner>:<request>   a paused request
+    rwkv:paused                sorted set of the paused requests' <owner>:<request>, by the time they are forgotten
     rwkv:samples               stream of samples of every engine, of the last hour
     rwkv:errors                list of the last errors, newest first
 
@@ -77,9 +78,13 @@ def lease(owner: str, session: str) -> str:
     return f"rwkv:lease:{owner}:{session}"
 
 
+def places(owner: str) -> str:
+    return f"rwkv:places:{owner}"
+
+
 def engine(engine: str) -> str:
     return f"rwkv:engine:{engine}"
 
 
-def paused(request_id: str) -> str:
-    return f"rwkv:paused:{request_id}"
+def paused(name: str) -> str:
+    return f"rwkv:paused:{name}"

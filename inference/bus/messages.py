@@ -74,6 +74,8 @@ class Generate(msgspec.Struct, kw_only=True, omit_defaults=True):
     keep: bool = False  # the state at a regular end is wanted again, as the head of a longer history
     generated: list[int] = []  # already delivered before an engine was lost: resume behind these
     request_id: str = ""
+    owner: str = ""  # the caller who sent the request, and may stop and pause it
+    state_key: str = ""  # the id of the session that it is a turn of
     endpoint: str = ""
     created: float = 0.0  # Unix seconds
     deadline: float = 0.0  # Unix seconds, 0: none
@@ -98,27 +100,34 @@ class WarmStates(msgspec.Struct, array_like=True):
     histories: list[History]
 
 
-Action = Literal["list", "stop", "pause"]
+Action = Literal["list", "stop", "pause", "last"]
 
 
 class Order(msgspec.Struct, array_like=True):
-    """For every web process: what to do with its running request of that id, "" meaning all of them."""
+    """For every web process: what to do with its running request of that id, "" meaning all of them.
+
+    "last" asks for what is over: the request of each caller that ended last.
+    """
 
     action: Action
     answers: str  # the list in Redis on which each process answers with a list of RunningRequest
     request_id: str
+    owner: str | None = None  # whose requests are meant, None: everyone's
 
 
 class RunningRequest(msgspec.Struct, kw_only=True):
     """One request as its web process knows it. Token counts are sums over its rows."""
 
     id: str
+    owner: str = ""
+    state_key: str = ""
     endpoint: str
     model: str
     created: float
     prompt_tokens: int
     generated_tokens: int
     max_tokens: int
+    finished: float = 0.0  # Unix seconds, 0: it still runs
 
 
 class TokenLogprobs(msgspec.Struct, array_like=True):
@@ -127,6 +136,11 @@ class TokenLogprobs(msgspec.Struct, array_like=True):
     logprob: float
     top: list[tuple[int, float]]  # (token id, logprob), best first; the token itself may be absent
 
+
+# Errors of rows that end well if they are sent again a little later. All others are the row's own, or its engine's.
+CANNOT_LOAD = "the session's state cannot be loaded now"
+UNLOADED = "the model was unloaded"
+PASSING_ERRORS = (CANNOT_LOAD, UNLOADED)
 
 # Why a row ended. "stop": a stop id was drawn, or somebody stopped it; "length": max_tokens; "lost": its
 # engine died, so it may be submitted again; "expired": its deadline passed; "error": see

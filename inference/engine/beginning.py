@@ -7,11 +7,9 @@ beginning: however many come at once, it is fed once.
 from concurrent.futures import Future
 from typing import Any
 
-from inference.bus.messages import Generate
+from inference.bus.messages import CANNOT_LOAD, Generate
 from inference.engine.state_cache import Entry, Loaded, State, StateCache
 from inference.history import prefixes
-
-CANNOT_LOAD = "the session's state cannot be loaded now"
 
 
 class Beginning:

@@ -199,6 +199,7 @@ class Engine:
         self._scheduler.end(row)
         output = RowOutput(row.request.row, row.generated, prompt_logprobs=_taken_prompt_logprobs(row))
         output.finish, output.stop_id, output.error = finish, stop_id, error  # type: ignore[assignment]
+        output.cached_tokens = row.beginning.cached if row.beginning else 0
         return row.request.web, output
 
 

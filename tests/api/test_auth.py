@@ -10,9 +10,10 @@ from asgiref.sync import sync_to_async
 from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
 
-from inference.api.edge import auth
+from inference.api.edge import auth, throttles
 from inference.models import ApiKey
 from tests.api.conftest import ClientAt
+from tests.bus.conftest import connection, start_worker  # noqa: F401
 
 NATIVE_401 = b'{"error":"Unauthorized: invalid or missing password"}'
 
@@ -147,6 +148,44 @@ async def test_requests_at_one_time(client, deaf_engine):
     del running  # the client goes, before it read anything
     await until_admitted(client, secret)
     assert [await status(client, headers=bearer(secret)) for _ in range(3)] == [200] * 3
+
+
+async def test_a_stream_that_tells_its_end_has_given_its_place_back(client, start_worker):  # noqa: F811
+    """The client need not wait for [DONE], which it may never read."""
+    start_worker()
+    _, secret = await issue(max_concurrent=1)
+    for path, body in [("/v1/completions", {"prompt": "a"}), ("/v1/batch/completions", {"contents": ["a"]})]:
+        more = {"max_tokens": 3, "stream": True, "temperature": 0, "stop_tokens": []}
+        running = await post(client, path, body | more, headers=bearer(secret))
+        assert await status(client, headers=bearer(secret)) == 429
+        async for frame in running.streaming_content:
+            if b'"finish_reason":"length"' in frame:
+                assert await status(client, headers=bearer(secret)) == 200
+
+
+async def test_a_place_that_was_held_too_long_is_not_given_back_twice(client, start_worker, monkeypatch):  # noqa: F811
+    """Who holds it by then is somebody else."""
+    start_worker()
+    _, secret = await issue(max_concurrent=1)
+    body = {"prompt": "a", "stream": True, "max_tokens": 60_000}
+    monkeypatch.setattr(throttles, "PLACE_SECONDS", 0)
+    late = await post(client, "/v1/completions", body | {"max_tokens": 3}, headers=bearer(secret))
+    monkeypatch.setattr(throttles, "PLACE_SECONDS", 900)
+    other = await post(client, "/v1/completions", body, headers=bearer(secret))
+    assert other.status_code == 200
+    assert [frame async for frame in late.streaming_content][-1] == b"data: [DONE]\n\n"
+    assert await status(client, headers=bearer(secret)) == 429
+
+
+async def test_a_stream_that_tells_its_end_has_let_go_of_its_session(client, start_worker, change_settings):  # noqa: F811
+    change_settings(session_busy="refuse")
+    start_worker()
+    body = {"session_id": "s", "contents": ["a"], "max_tokens": 3, "temperature": 0, "stop_tokens": []}
+    running = await post(client, "/state/chat/completions", body | {"stream": True})
+    assert (await post(client, "/state/chat/completions", body)).status_code == 409
+    async for frame in running.streaming_content:
+        if b'"finish_reason": "length"' in frame:
+            assert (await post(client, "/state/chat/completions", body)).status_code == 200
 
 
 async def test_open_routes_need_no_key(client, remote, change_settings):

@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import openai
 import pytest
 from asgiref.sync import sync_to_async
@@ -22,7 +23,10 @@ from inference.batches import lines, tasks
 from inference.batches.lines import check_input, read_lines
 from inference.batches.models import BatchJob, BatchLine, LeaseLost, Status, StoredFile
 from inference.bus import keys
+from inference.bus.messages import Generate, ModelInfo
 from inference.models import ApiKey
+from sessions.models import Session
+from sessions.store import NewTurn, commit_turn, read_head
 from tests.api.test_auth import bearer, capture_queries
 from tests.service import wait_until
 
@@ -118,6 +122,21 @@ def test_responses_can_be_had_in_a_batch(sdk, start):
     assert body["object"] == "response"
     assert batch.usage.input_tokens == body["usage"]["input_tokens"] > 0
     assert batch.usage.output_tokens == body["usage"]["output_tokens"] > 0
+
+
+def test_a_line_is_answered_as_its_jobs_owner(sdk, start, api):
+    """It goes on from the owner's own sessions and responses, and what it leaves behind is theirs."""
+    earlier = sdk.responses.create(model="rwkv7", input="Hi", max_output_tokens=4)
+    body = {"input": "And?", "max_output_tokens": 4, "previous_response_id": earlier.id}
+    line = {"custom_id": "a", "method": "POST", "url": "/v1/responses", "body": body}
+    batch = finished(sdk, start(jsonl(line), "/v1/responses").id)
+    answer = answers(sdk, batch.output_file_id)["a"]["response"]["body"]
+    assert sdk.responses.retrieve(answer["id"]).previous_response_id == earlier.id
+
+    chat = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2, "session_id": "from a line"}
+    url = "/v1/chat/completions"
+    finished(sdk, start(jsonl({"custom_id": "a", "method": "POST", "url": url, "body": chat}), url).id)
+    assert "from a line" in [session["session_id"] for session in api.get("/state/status").reply["sessions"]]
 
 
 def test_a_bad_input_fails_and_names_its_lines(sdk, start):
@@ -262,9 +281,38 @@ async def test_a_workers_requests_wait_behind_everyone_elses(client, remote, dea
             await asyncio.wait([running])
 
 
+async def test_a_workers_key_opens_its_owners_sessions_alone(client, remote, deaf_engine, redis_url):
+    """The session that a line continues is found by the job's owner: another key's has the same id, and stays apart."""
+    (mine, _), (other, _) = [await sync_to_async(ApiKey.objects.issue)(name=name) for name in ("mine", "other")]
+    owners = [f"key-{mine.pk}", f"key-{other.pk}"]
+    model = ModelInfo(id="deaf", layers=1, width=64, vocab=65536, parameters=1, fingerprint="0" * 64)
+    turn = NewTurn(prompt=[1], reply=[2], sampling={}, finish_reason="stop", duration=0.0)
+    for owner in owners:
+        head = await sync_to_async(read_head)(owner, "s", model)
+        await sync_to_async(commit_turn)(head, turn)
+    expected = [await Session.objects.values_list("pk", flat=True).aget(owner=owner) for owner in owners]
+    body = {"messages": [{"role": "user", "content": "a"}], "session_id": "s"}
+    found = []
+    async with aioredis.Redis.from_url(redis_url) as connection:
+        for owner in owners:
+            headers = bearer(worker_key.issue(owner))
+            path = "/v1/chat/completions"
+            running = asyncio.create_task(remote.post(path, body, headers=headers, content_type="application/json"))
+            stream = keys.requests("deaf", offline=True)
+            async with asyncio.timeout(SECONDS):
+                while not (entries := await connection.xrange(stream)):
+                    assert not running.done(), running.result().content
+                    await asyncio.sleep(0.01)
+            found.append(msgspec.msgpack.decode(entries[0][1][b"m"], type=Generate).history.session)
+            await connection.delete(stream)
+            running.cancel()
+            await asyncio.wait([running])
+    assert found == expected
+
+
 async def test_a_workers_key_cannot_be_made_up_and_does_not_last(client, remote, monkeypatch):
-    key = worker_key.issue()
-    for wrong in ("worker:", f"{key[:-1]}{'a' if key[-1] != 'a' else 'b'}"):
+    key = worker_key.issue("key-1")
+    for wrong in ("worker:", key.replace("key-1", "key-2"), f"{key[:-1]}{'a' if key[-1] != 'a' else 'b'}"):
         assert (await remote.get("/v1/models", headers=bearer(wrong))).status_code == 401
     assert (await remote.get("/v1/models", headers=bearer(key))).status_code == 200
     monkeypatch.setattr(worker_key, "SECONDS", -1.0)

@@ -104,13 +104,13 @@ def test_messages_in_parts_and_contents_behind_them(api):
     same = [
         body | {"messages": HI},
         body | {"messages": parts},
-        body | {"messages": [], "contents": ["Hi"]},
         body | {"messages": HI, "response_format": {"type": "text"}, "tools": [], "user": "me", "unknown": 1},
     ]
     texts = {api.post(PATHS[0], one).reply["choices"][0]["message"]["content"] for one in same}
     assert len(texts) == 1
-    openai_contents = api.post(PATHS[2], body | {"contents": ["Hi"]}).reply
-    assert {openai_contents["choices"][0]["message"]["content"]} == texts
+    for more in ({}, {"messages": []}):
+        openai_contents = api.post(PATHS[2], body | {"contents": ["Hi"]} | more).reply
+        assert {openai_contents["choices"][0]["message"]["content"]} == texts
 
 
 @pytest.mark.parametrize("path", PATHS)

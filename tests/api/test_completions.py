@@ -225,3 +225,11 @@ def test_the_official_client_raises_its_own_errors(sdk):
     with pytest.raises(openai.BadRequestError) as bad:
         sdk.completions.create(model="rwkv7", prompt="a", temperature=-1)
     assert bad.value.param == "temperature"
+
+
+def test_a_choice_that_ends_at_once_tells_what_was_cached(api):
+    body = {"prompt": [7 + n % 90 for n in range(600)], "max_tokens": 1, "temperature": 0, "logit_bias": {"100": 100}}
+    assert api.post("/v1/completions", body).reply["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    reply = api.post("/v1/completions", body | {"stop_token_ids": [100]}).reply
+    assert (reply["choices"][0]["finish_reason"], reply["usage"]["completion_tokens"]) == ("stop", 0)
+    assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] == 512

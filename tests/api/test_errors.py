@@ -1,8 +1,14 @@
 """Errors that need no engine: their status, their form, and what they do not reveal."""
 
+import asyncio
+
+import msgspec
 import pytest
+from redis import asyncio as aioredis
 
 from inference.api.service import health
+from inference.bus import keys
+from inference.bus.messages import Generate, RowOutput, StepReply
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
 
@@ -43,6 +49,29 @@ async def test_a_full_queue_refuses_at_once(client, deaf_engine, change_settings
     assert (await post(client, "/v1/chat/completions", {"contents": ["a", "b", "c"]})).status_code == 429
 
 
+@pytest.mark.parametrize(
+    ("reason", "status"),
+    [
+        ("the engine failed while running this request", 500),
+        ("the session's state cannot be loaded now", 503),
+        ("the model was unloaded", 503),
+    ],
+)
+async def test_only_what_may_pass_is_asked_for_again(client, deaf_engine, redis_url, reason, status):
+    """A request that breaks the engine would break it again: clients come back after 503 for as long as it says so."""
+    running = asyncio.create_task(post(client, "/v1/completions", {"prompt": "a"}))
+    async with aioredis.Redis.from_url(redis_url) as connection, asyncio.timeout(30):
+        while not (entries := await connection.xrange(keys.requests("deaf"))):
+            assert not running.done(), running.result().content
+            await asyncio.sleep(0.01)
+        request = msgspec.msgpack.decode(entries[0][1][b"m"], type=Generate)
+        reply = StepReply("deaf", [RowOutput(request.row, 0, finish="error", error=reason)])
+        await connection.xadd(keys.replies(request.web), {"m": msgspec.msgpack.encode(reply)})
+        answer = await running
+    assert (answer.status_code, answer.json()["error"]["message"]) == (status, reason)
+    assert ("Retry-After" in answer.headers) == (status == 503)
+
+
 async def test_a_body_beyond_the_limit_is_refused(client, change_settings):
     change_settings(max_body_bytes=1024)
     answer = await post(client, "/v1/completions", {"prompt": "a" * 2000})
@@ -58,7 +87,23 @@ async def test_too_many_choices_are_refused(client, deaf_engine, change_settings
     assert (await post(client, "/v1/chat/completions", CHAT | {"n": 5})).json()["error"]["param"] == "n"
     native = await post(client, "/v1/chat/completions", {"contents": ["a"] * 5})
     assert native.status_code == 400
-    assert native.content == b'{"error":"bsz overflow, Max bsz=4","request_bsz":5,"max_bsz":4}'
+    overflow = b'{"error":"bsz overflow, Max bsz=4","request_bsz":5,"max_bsz":4}'
+    assert native.content == overflow
+    for path in ("/v1/chat/completions", "/v1/batch/completions", "/v2/chat/completions", "/big_batch/completions"):
+        stream = await post(client, path, {"contents": ["a"] * 5, "stream": True})
+        assert (stream.status_code, stream.headers["Content-Type"][:17]) == (200, "text/event-stream")
+        frames = [frame async for frame in stream.streaming_content]
+        assert frames == [b"data: " + overflow + b"\n\n", b"data: [DONE]\n\n"]
+
+
+async def test_an_empty_list_of_messages_is_none(client, deaf_engine):
+    """Clients of the Python server may fill in every field that it has."""
+    for messages in ([], None):
+        answer = await post(client, "/v1/chat/completions", {"messages": messages, "contents": []})
+        assert (answer.status_code, answer.content) == (400, b'{"error":"Empty prompts list"}')
+    assert (await post(client, "/v1/chat/completions", {"messages": []})).json()["error"]["param"] == "messages"
+    answer = await post(client, "/openai/v1/chat/completions", {"messages": [], "contents": []})
+    assert answer.json()["error"]["param"] == "messages"
 
 
 async def test_too_long_a_prompt_is_refused(client, deaf_engine, change_settings):
@@ -109,10 +154,25 @@ async def test_cross_origin_requests_need_the_operators_leave(client, remote, ch
     assert preflight.status_code == 204
     assert preflight.headers["Access-Control-Allow-Origin"] == "https://app.example"
     assert "Authorization" in preflight.headers["Access-Control-Allow-Headers"]
+    asked = "authorization,x-stainless-os,x-rwkv-session-id"  # as the official SDK's in a browser
+    for wanted, allowed in [
+        (asked, asked),
+        ("a" * 1001, "Authorization, Content-Type, X-Request-ID"),
+        ("a: b", "Authorization, Content-Type, X-Request-ID"),
+    ]:
+        headers = {**origin, "access-control-request-headers": wanted}
+        preflight = await remote.options("/v1/completions", headers=headers)
+        assert preflight.headers["Access-Control-Allow-Headers"] == allowed
     other = await client.options("/v1/completions", headers={"origin": "https://evil.example"})
     assert "Access-Control-Allow-Origin" not in other.headers
     refused = await post(client, "/v1/completions", {}, headers=origin)  # the page may read why
     assert (refused.status_code, refused.headers["Access-Control-Allow-Origin"]) == (401, "https://app.example")
+
+
+async def test_a_preflight_from_this_machine_is_answered_where_there_are_no_secrets(client, change_settings):
+    change_settings(cors_origins=("*",))
+    preflight = await client.options("/v1/completions", headers={"origin": "https://app.example"})
+    assert (preflight.status_code, preflight.headers["Access-Control-Allow-Origin"]) == (204, "*")
 
 
 async def test_the_request_id_comes_back(client):

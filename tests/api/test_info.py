@@ -12,6 +12,7 @@ def test_models(api, sdk):
     assert model["object"] == "model"
     assert model["root"] == model["id"]
     assert (model["owned_by"], model["parent"], model["permission"]) == ("rwkv", None, [])
+    assert (model["status"], answer.json["loaded"]) == ("loaded", model["id"])
     assert model["created"] > 0
     assert model["max_model_len"] > 1000
     assert "Random weights" in model["description"]

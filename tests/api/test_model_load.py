@@ -1,9 +1,16 @@
 """POST /v1/model/load on a service with several checkpoints."""
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pytest
+import redis
 
+from inference.api.generating import generation
+from inference.api.service import model_load
+from inference.bus import keys
+from inference.bus.messages import EngineStatus, LoadModel, ModelInfo
 from tests.api.test_server_control import opened
 from tests.service import wait_until
 
@@ -80,3 +87,48 @@ def test_a_checkpoint_that_cannot_be_loaded_leaves_the_old_model(two_webs):
 def test_errors(two_webs, body, message):
     answer = two_webs.post("/v1/model/load", body)
     assert (answer.status, answer.json) == (400, {"error": message})
+
+
+def beat(connection: redis.Redis, name: str, pid: int, model: str, state: str = "ready", failed: str = "") -> None:
+    """The heartbeat of an engine process."""
+    info = ModelInfo(id=model, layers=1, width=64, vocab=65536, parameters=1, fingerprint="0" * 64)
+    status = EngineStatus(engine=name, state=state, host="h", pid=pid, started=pid, updated=0.0, model=info)
+    status.available, status.failed_model = ["new", "old"], failed
+    connection.sadd(keys.ENGINES, name)
+    connection.set(keys.engine(name), msgspec.msgpack.encode(status))
+
+
+async def told(connection: redis.Redis) -> LoadModel:
+    """What the engines are told to load."""
+    while not (entries := connection.xrange(keys.CANCEL)):
+        await asyncio.sleep(0.01)
+    return msgspec.msgpack.decode(entries[0][1][b"load"], type=LoadModel)
+
+
+@pytest.mark.parametrize(("failed", "status"), [("", 200), ("new", 500)])
+async def test_the_answer_waits_for_every_engine_that_was_told(client, redis_url, monkeypatch, failed, status):
+    looks: list[set[str]] = []  # of the view at the engines
+
+    async def live_engines() -> list[EngineStatus]:
+        engines = await generation.live_engines()
+        looks.append({engine.engine for engine in engines})
+        return engines
+
+    monkeypatch.setattr(model_load, "live_engines", live_engines)
+    monkeypatch.setattr(model_load, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(model_load, "STATUS_SECONDS", 0.0)
+    with redis.Redis.from_url(redis_url) as connection:
+        for number, model in enumerate(["old", "old", "new"]):
+            beat(connection, f"engine {number}", number, model)
+        body = {"model": "new"}
+        running = asyncio.create_task(client.post("/v1/model/load", body, content_type="application/json"))
+        async with asyncio.timeout(30):
+            assert (await told(connection)).engines == ["engine 0", "engine 1"]  # the third one has it
+            connection.delete(keys.engine("engine 0"))
+            beat(connection, "engine 0 again", 0, "new")
+            while sum("engine 0 again" in look for look in looks) < 3 and not running.done():
+                await asyncio.sleep(0.01)
+            assert not running.done(), "one of the two is not ready"
+            connection.delete(keys.engine("engine 1"))
+            beat(connection, "engine 1 again", 1, "old" if failed else "new", failed=failed)
+            assert (await running).status_code == status

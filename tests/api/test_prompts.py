@@ -61,6 +61,8 @@ def test_text_parts_are_joined_and_other_parts_left_out(content, expected):
         ({"think": True, "enable_think": False}, "User: q\n\nAssistant: <think"),
         ({"think_type": "unheard-of"}, "User: q\n\nAssistant: <think>\n</think"),
         ({"think_type": "unheard-of", "enable_think": True}, "User: q\n\nAssistant: <think"),
+        ({"think_type": "unheard-of", "enable_think": False}, "User: q\n\nAssistant: <think>\n</think"),
+        ({"think_type": "unheard-of", "think": False, "enable_think": True}, "User: q\n\nAssistant: <think>\n</think"),
     ],
 )
 def test_think_types(switches, end):
@@ -68,8 +70,9 @@ def test_think_types(switches, end):
 
 
 def test_forced_reasoning_bans_the_end_of_the_tag():
-    bans = render_chat([Message("user", "q")], style=think_style("free", None, None)).bans
-    assert sorted(bans) == [(1, 111), (1, 754), (2, 111), (2, 754)]
+    for style in (think_style("free", None, None), think_style("unheard-of", None, True)):
+        bans = render_chat([Message("user", "q")], style=style).bans
+        assert sorted(bans) == [(1, 111), (1, 754), (2, 111), (2, 754)]
     assert render_chat([Message("user", "q")], style=think_style(None, None, True)).bans == []
 
 

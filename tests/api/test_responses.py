@@ -4,13 +4,16 @@ import json
 
 import openai
 import pytest
+import redis
 from asgiref.sync import sync_to_async
+from django.utils import timezone
 
 from inference.api.generating.prompts import Message
 from inference.api.openai import response_store
 from inference.api.openai.response_objects import ResponseBody, new_response
-from inference.api.openai.response_store import StoredResponse
-from inference.models import ApiKey
+from inference.api.openai.response_store import Conversation
+from inference.models import ApiKey, StoredResponse
+from inference.tasks import remove_expired
 
 PATH = "/v1/responses"
 BODY = {"model": "rwkv7", "input": "Hi", "max_output_tokens": 8, "temperature": 0}
@@ -140,9 +143,24 @@ async def test_a_response_belongs_to_its_caller(client, remote):
     mine, my_secret = await sync_to_async(ApiKey.objects.issue)(name="mine")
     _, other_secret = await sync_to_async(ApiKey.objects.issue)(name="other")
     response = new_response(ResponseBody(), "a-model")
-    await response_store.save(f"key-{mine.pk}", StoredResponse(response, [Message("user", "Hi")]))
+    await response_store.save(f"key-{mine.pk}", Conversation(response, [Message("user", "Hi")]))
     path = f"{PATH}/{response.id}"
     for method in (remote.get, remote.delete):
         assert (await method(path, headers={"authorization": f"Bearer {other_secret}"})).status_code == 404
     found = await remote.get(path, headers={"authorization": f"Bearer {my_secret}"})
     assert json.loads(found.content)["id"] == response.id
+
+
+async def test_a_response_outlives_redis_and_goes_when_its_time_is_over(client, redis_url):
+    kept, old = new_response(ResponseBody(), "a-model"), new_response(ResponseBody(), "a-model")
+    for response in (kept, old):
+        await response_store.save("loopback", Conversation(response, [Message("user", "NUL: \0")]))
+    with redis.Redis.from_url(redis_url) as connection:
+        connection.flushdb()
+    assert (await response_store.load("loopback", kept.id)).messages == [Message("user", "NUL: \0")]
+    await StoredResponse.objects.filter(key=old.id).aupdate(expires_at=timezone.now())
+    statuses = [(await client.get(f"{PATH}/{response.id}")).status_code for response in (kept, old)]
+    assert statuses == [200, 404]
+    assert (await client.delete(f"{PATH}/{old.id}")).status_code == 404
+    await sync_to_async(remove_expired)()
+    assert [stored.key async for stored in StoredResponse.objects.all()] == [kept.id]

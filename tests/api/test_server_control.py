@@ -72,7 +72,8 @@ def test_an_idle_server(two_webs):
     status = two_webs.get("/v1/server/status").reply
     assert (status["status"], status["api_version"]) == ("running", "1.0")
     assert status["model"] == {"id": "first", "name": "first", "path": "first"}
-    assert status["active_request"] is status["last_request"] is None
+    assert status["active_request"] is None
+    assert two_webs.get("/status").reply.keys() == status.keys()
     assert status["capabilities"]["pause_resume"] is True
     queue = status["prefill_queue"]
     assert queue["hard_max_bsz"] >= 1
@@ -119,6 +120,17 @@ def test_a_chat_goes_by_the_id_of_its_stream(two_webs, path, prompt):
     frames = two_webs.post("/v1/server/resume", {"request_id": stream.id, "max_tokens": 2}).frames
     assert frames[-1]["choices"][0]["finish_reason"] == "length"
     assert {frame["id"] for frame in frames} == {stream.id}
+
+
+def test_the_last_request_is_told_by_every_process(two_webs):
+    for number in range(2):
+        session = {"session_id": f"last {number}"}
+        two_webs.post("/state/chat/completions", ENDLESS | session | {"max_tokens": 3})
+        for _ in range(4):
+            last = two_webs.get("/v1/server/status").reply["last_request"]
+            assert (last["state_key"], last["endpoint"]) == (f"last {number}", "state.chat.completions")
+            assert (last["generated_tokens"], last["max_tokens"]) == (3, 3)
+            assert last["created"] <= last["finished"]
 
 
 def test_stopping_without_an_id_stops_all(two_webs):

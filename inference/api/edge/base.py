@@ -51,15 +51,17 @@ class ApiView(APIView):
         try:
             try:
                 await sync_to_async(self.admit)(request)
+                self.place = await take_place(request.user)
                 caller.set(request.user.name if request.user else "")
-                initial_state.set(await read_initial_state(request))
+                if request.method == "POST" and self.authentication_classes:  # only such routes generate
+                    initial_state.set(await read_initial_state(request))
                 handler = getattr(self, request.method.lower(), self.http_method_not_allowed)
                 response = await handler(request, *args, **kwargs)
             except Exception as exc:
                 response = self.handle_exception(exc)
         finally:
             if self.place:
-                self.place.release()
+                await self.place.release()
         add_cors_headers(request._request, response)
         count_request(request._request, response)
         return response
@@ -69,13 +71,13 @@ class ApiView(APIView):
         try:
             request.payload = Payload(b"")
             if request.method == "OPTIONS":
+                request.user = None  # or the framework would look for the caller later, outside this thread
                 return
             request.payload = self.read_payload(request)
             self.native_errors = self.answers_natively(request.payload)
             self.perform_authentication(request)
             self.check_permissions(request)
             self.check_throttles(request)
-            self.place = take_place(request.user)
         finally:
             close_connections()
 

@@ -10,13 +10,14 @@ import time
 from typing import Any
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
+from django.db import OperationalError
 from django.http import Http404, HttpResponse
 from redis.exceptions import RedisError
 from rest_framework import exceptions as drf
 
 from inference.api.edge.responses import json_response
 from inference.api.generating.generation import GenerationFailed, WrongState, bus
-from inference.bus.call import BusError, NoEngine, QueueFull
+from inference.bus.call import BusError, NoEngine, QueueFull, RowFailed
 from inference.bus.messages import ErrorRecord
 from rwkvsite.logs import request_id
 
@@ -52,6 +53,10 @@ class ApiError(Exception):
 class InvalidRequest(ApiError):
     status = 400
     type = "invalid_request_error"
+
+
+class BatchTooLarge(InvalidRequest):
+    """More prompts in one request than the service takes. A native stream says so in its one frame."""
 
 
 class Unauthorized(InvalidRequest):
@@ -114,12 +119,14 @@ def as_api_error(exc: Exception) -> ApiError:
             return Overloaded(str(exc), retry_after=exc.retry_after)
         case WrongState():
             return InvalidRequest(str(exc), param="state_id")
+        case GenerationFailed(__cause__=BusError() as cause):
+            return as_api_error(cause)
+        case GenerationFailed() | RowFailed(passes=False):  # no 503, after which clients ask again and again
+            return ApiError(str(exc))
         case BusError():
             return Unavailable(str(exc), retry_after=exc.retry_after)
-        case GenerationFailed(__cause__=BusError() as cause):
-            return Unavailable(str(exc), retry_after=cause.retry_after)
-        case GenerationFailed():
-            return ApiError(str(exc))
+        case OperationalError():
+            return Unavailable("the database is not available", retry_after=NoEngine.retry_after)
         case RequestDataTooBig():
             return TooLarge("the request body is too large")
         case Http404():

@@ -10,6 +10,7 @@ from drf_spectacular.utils import extend_schema
 from inference.api.edge.replies import ErrorReply
 
 EVENT_STREAM = "text/event-stream"
+ADMISSION_STATUSES = (401, 413, 429, 503)  # no valid key, too long a body, too many requests, no Redis or engine
 
 
 def json_schema(schema: Any) -> dict[str, Any]:
@@ -38,10 +39,12 @@ def operation(
     streams: bool = False,
     text: str | None = None,
     operation_id: str | None = None,
+    admitted: bool = True,
 ) -> Callable:
     """Describe one endpoint: the types of its body and replies, and the error statuses it may answer.
 
-    `text` says what a reply that is no JSON holds.
+    Those that anyone who asks may get (ADMISSION_STATUSES) are added, unless the endpoint is not `admitted`: open to
+    everyone. `text` says what a reply that is no JSON holds.
     """
     media: dict[Any, Any] = {}
     if replies:
@@ -51,7 +54,8 @@ def operation(
         media[200, EVENT_STREAM] = {"type": "string", "description": "Server-sent events, the last one [DONE]."}
     if text:
         media[200, "text/plain"] = {"type": "string", "description": text}
-    media |= {(status, "application/json"): json_schema(ErrorReply) for status in statuses}
+    refusals = sorted({*statuses, *(ADMISSION_STATUSES if admitted else ())})
+    media |= {(status, "application/json"): json_schema(ErrorReply) for status in refusals}
     return extend_schema(
         operation_id=operation_id,
         summary=summary,

@@ -155,6 +155,7 @@ class Model(msgspec.Struct, kw_only=True):
     max_model_len: int
     permission: list[Any] = []
     description: str | None = None
+    status: Literal["loaded"] = "loaded"  # the C++ server's; what could be loaded instead is in `available`
 
 
 class ModelList(msgspec.Struct, kw_only=True):

@@ -21,6 +21,8 @@ MAX_TOP_LOGPROBS = 20
 MAX_STOPS = 64
 MAX_BIASES = 1024
 
+NO_NUL = r"^[^\x00]*$"  # what reaches the database: PostgreSQL stores every character but this one
+
 TokenId = Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)]
 StopText = Annotated[str, Meta(max_length=1024)]
 Share = Annotated[float, Meta(ge=0, le=1)]

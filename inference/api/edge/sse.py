@@ -35,26 +35,47 @@ async def guard_stream(
 ) -> AsyncIterator[bytes]:
     """The frames, an error frame if they fail, and [DONE].
 
+    A client may send its next request as soon as it knows how this one ended, so the caller's place and
+    the session are free before the frame that says it.
+
     The first item is empty and is to be taken before the response starts: from then on, the
     generation is cancelled and the caller's place released even if nobody reads the stream (asyncio
     closes a started generator that is dropped, but never enters one that was not started).
     """
+
+    async def let_go() -> None:
+        await generation.release()
+        if place:
+            await place.release()
+
     try:
         async with generation, aclosing(frames):
             yield b""
             try:
                 async for frame in frames:
+                    if generation.over:
+                        await let_go()
                     yield frame
             except Exception as exc:
                 if not isinstance(exc, GenerationFailed | ApiError):
                     log.exception("a stream failed")
                 error = as_api_error(exc)
                 report_error(exc, error, generation.request.endpoint)
+                await let_go()
                 yield error_frame(error, native=native)
             yield DONE
     finally:
-        if place:
-            place.release()
+        await let_go()
+
+
+def error_stream(error: ApiError) -> EventStream:
+    """A native stream that is an error, as the older servers answer what is too large."""
+
+    async def frames() -> AsyncIterator[bytes]:
+        yield error_frame(error, native=True)
+        yield DONE
+
+    return EventStream(frames())
 
 
 def error_frame(error: ApiError, *, native: bool) -> bytes:

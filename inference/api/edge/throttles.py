@@ -1,22 +1,38 @@
 """The limits of an API key: requests in a minute, and requests at one time.
 
-Both are counted in Django's cache, so they hold over all web processes together.
+Both are counted in Redis, so they hold over all web processes together.
 """
 
 import asyncio
-import random
-from dataclasses import dataclass
+import logging
+import secrets
+import time
 
-from django.core.cache import cache
+from redis.exceptions import RedisError
 from rest_framework.request import Request
 from rest_framework.throttling import SimpleRateThrottle
 
 from inference.api.edge.auth import Caller
 from inference.api.edge.errors import RateLimited
+from inference.api.generating.generation import bus
+from inference.bus import keys
+
+log = logging.getLogger(__name__)
 
 # A process that dies takes its places with it. They are free again after this time; a request that
 # runs for longer no longer counts.
 PLACE_SECONDS = 900
+
+# KEYS: the caller's places. ARGV: how many there may be, the token of the new one, now, when that is over.
+_TAKE = """
+redis.call("zremrangebyscore", KEYS[1], "-inf", ARGV[3])
+if redis.call("zcard", KEYS[1]) >= tonumber(ARGV[1]) then return 0 end
+redis.call("zadd", KEYS[1], ARGV[4], ARGV[2])
+redis.call("expireat", KEYS[1], math.ceil(tonumber(ARGV[4])))
+return 1
+"""
+
+_releasing: set[asyncio.Task[None]] = set()
 
 
 class KeyRateThrottle(SimpleRateThrottle):
@@ -39,25 +55,34 @@ class KeyRateThrottle(SimpleRateThrottle):
         return f"throttle:{request.user.name}"
 
 
-@dataclass(frozen=True, slots=True)
 class Place:
-    """One of a caller's `max_concurrent` places, held while its request runs."""
+    """One of a caller's `max_concurrent` places, held while its request runs. `release` it in any case."""
 
-    key: str
+    def __init__(self, key: str, token: str) -> None:
+        self._key = key
+        self._token = token
+        self._releasing: asyncio.Task[None] | None = None
 
-    def release(self) -> None:
-        """Does not wait, so that it also works where the request's own task is being cancelled."""
-        asyncio.get_running_loop().run_in_executor(None, cache.delete, self.key)
+    async def release(self) -> None:
+        """May be called again. Goes on where the request's own task is being cancelled."""
+        if self._releasing is None:
+            self._releasing = asyncio.create_task(self._give_back())
+            _releasing.add(self._releasing)
+            self._releasing.add_done_callback(_releasing.discard)
+        await asyncio.shield(self._releasing)
+
+    async def _give_back(self) -> None:
+        try:
+            await bus().redis.zrem(self._key, self._token)
+        except RedisError as error:  # it ends by itself
+            log.warning("a request's place could not be given back: %s", error)
 
 
-def take_place(caller: Caller | None) -> Place | None:
-    """A place for one more request, None for callers without a limit. Raises RateLimited."""
+async def take_place(caller: Caller | None) -> Place | None:
+    """A place for one more request, None for callers without a limit. Raises RateLimited, and RedisError."""
     if caller is None or caller.max_concurrent is None:
         return None
-    limit = caller.max_concurrent
-    start = random.randrange(limit)  # so that the first try mostly finds a free one
-    for number in range(start, start + limit):
-        key = f"place:{caller.name}:{number % limit}"
-        if cache.add(key, 1, timeout=PLACE_SECONDS):
-            return Place(key)
-    raise RateLimited(f"this key may run {limit} requests at one time", retry_after=1)
+    key, token, now = keys.places(caller.name), secrets.token_hex(8), time.time()
+    if await bus().redis.eval(_TAKE, 1, key, caller.max_concurrent, token, now, now + PLACE_SECONDS):
+        return Place(key, token)
+    raise RateLimited(f"this key may run {caller.max_concurrent} requests at one time", retry_after=1)

@@ -11,6 +11,7 @@ from inference.batches.storage import NewFile
 
 MAX_FILE_BYTES = 200 * 10**6
 MAX_OTHER_BYTES = 10**6  # what multipart adds: the borders and the other fields
+MOST_FILENAME = 255
 FIELD = "file"
 
 
@@ -57,7 +58,11 @@ def store_upload(request: HttpRequest, owner: str) -> StoredFile:
             raise InvalidRequest(f'purpose: expected "batch", got {purpose!r:.50}', param="purpose")
         target.keep()
         return StoredFile.objects.create(
-            key=upload.key, owner=owner, purpose=Purpose.BATCH, filename=upload.target_name, bytes=target.size
+            key=upload.key,
+            owner=owner,
+            purpose=Purpose.BATCH,
+            filename=upload.target_name[:MOST_FILENAME],
+            bytes=target.size,
         )
     except RequestDataTooBig:
         raise

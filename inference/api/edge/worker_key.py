@@ -1,6 +1,7 @@
 """The key by which a Celery worker of this service asks it for answers.
 
-Signed with SECRET_KEY and good for minutes: nothing is stored, and a leaked one is soon worthless.
+It says for whom, and is good for minutes. It is signed with SECRET_KEY: nothing is stored, and a leaked one is soon
+worthless.
 """
 
 from django.core.signing import BadSignature, TimestampSigner
@@ -10,15 +11,16 @@ SECONDS = 300.0
 _signer = TimestampSigner(salt="inference.api.edge.worker_key")
 
 
-def issue() -> str:
-    return _signer.sign(PREFIX)
+def issue(owner: str = "") -> str:
+    """For work on behalf of the caller of that name; "": for the service's own."""
+    return _signer.sign(PREFIX + owner)
 
 
-def verify(secret: str) -> bool:
+def verify(secret: str) -> str | None:
+    """The owner that the key was issued for; None for what is no key."""
     if not secret.startswith(PREFIX):
-        return False
+        return None
     try:
-        _signer.unsign(secret, max_age=SECONDS)
+        return _signer.unsign(secret, max_age=SECONDS).removeprefix(PREFIX)
     except BadSignature:
-        return False
-    return True
+        return None

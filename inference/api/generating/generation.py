@@ -76,6 +76,7 @@ class GenerationRequest:
     deadline: float = 0.0  # Unix seconds, 0: none
     history: History | None = None  # what the one row continues
     keep: bool = False  # the state at its end is wanted again
+    state_key: str = ""  # the id of the session that it is a turn of
     prefix_cache: bool = True  # begin at, and keep, states of the prompts' beginnings
 
 
@@ -130,8 +131,18 @@ class Generation:
 
     async def __aexit__(self, *exc: object) -> None:
         self._bus.cancel(self._call)
+        self._bus.note_end(self._call)
+        await self.release()
+
+    async def release(self) -> None:
+        """Let the session's next turn begin, if this is one's turn. To be called again at will."""
         if self._turn:
             await self._turn.release()
+
+    @property
+    def over(self) -> bool:
+        """Every choice has ended, though the last deltas may not have been read."""
+        return not self._open
 
     async def deltas(self) -> AsyncIterator[list[Delta]]:
         """Yield news of all choices, merged while the consumer was busy, until every choice ended.
@@ -285,6 +296,8 @@ async def start(request: GenerationRequest, turn: TurnKeeper | None = None) -> G
             prompt_logprobs_from=row.prompt_logprobs_from,
             grammar=request.grammar,
             request_id=request.request_id,
+            owner=caller.get(),
+            state_key=request.state_key,
             endpoint=request.endpoint,
             generated=row.generated,
             created=created,

@@ -83,13 +83,17 @@ THINK_STYLES = {
 
 
 def think_style(think_type: str | None, think: bool | None, enable_think: bool | None) -> ThinkStyle:
-    """The first of the three switches that says something decides; without any, the model answers at once."""
+    """The first of the three switches that says something decides; without any, the model answers at once.
+
+    `think_type` and `think` are the C++ server's, and where a body has either of them, `enable_think` means there what
+    it means to that server. A `think_type` that is not known says nothing.
+    """
     if think_type in THINK_STYLES:
         return THINK_STYLES[think_type]
     if think is not None:
         return _FREE if think else _FAST
-    if think_type is not None and enable_think is None:
-        return _FAST
+    if think_type is not None:
+        return _FREE if enable_think else _FAST
     if enable_think:
         return ThinkStyle(THINKING, forced=False)
     return ThinkStyle(NO_THINKING, Thinking.NONE, forced=False)

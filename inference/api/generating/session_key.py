@@ -16,4 +16,6 @@ def session_key(request: Request, named: str | None, longest: int = KEY_LENGTH) 
         raise InvalidRequest(f"session_id: the body and {name} differ", param="session_id")
     if len(header) > longest:
         raise InvalidRequest(f"{name}: expected at most {longest} characters", param="session_id")
+    if "\0" in header:
+        raise InvalidRequest(f"{name}: NUL is not allowed", param="session_id")
     return named or header

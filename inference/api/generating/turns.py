@@ -68,6 +68,7 @@ class Turn:
     def use(self, request: GenerationRequest) -> GenerationRequest:
         """The request, made to continue the session."""
         request.history, request.keep, request.resumable = self.history, True, False
+        request.state_key = self.head.key
         self._request = request
         return request
 
@@ -122,6 +123,8 @@ class Turn:
             history=msgspec.structs.replace(self.history, session=session),
             keep=True,
             request_id=self._request.request_id,
+            owner=self.head.owner,
+            state_key=self.head.key,
             endpoint="state.settle",
             created=time.time(),
         )

@@ -13,10 +13,11 @@ from django.conf import settings
 from django.http.response import HttpResponseBase
 
 from inference.api.edge.base import ApiView
-from inference.api.edge.errors import InvalidRequest
+from inference.api.edge.errors import BatchTooLarge, InvalidRequest
 from inference.api.edge.replies import BatchChoice, BatchCompletion, BatchMessage
 from inference.api.edge.responses import json_response
 from inference.api.edge.schemas import SamplingFields, StreamOptions
+from inference.api.edge.sse import error_stream
 from inference.api.generating.generation import Choice, Generation, GenerationRequest, Row, start
 from inference.api.generating.limits import encode_prompts, new_tokens
 from inference.api.generating.sampling import NATIVE, Defaults, build_sampling, collect_stops
@@ -25,7 +26,7 @@ from inference.api.native.frames import batch_frames
 from inference.api.openai.model_list import find_model
 from inference.bus.messages import END_OF_TEXT, ModelInfo, Sampling
 
-NATIVE_STATUSES = (400, 401, 413, 429, 503)
+NATIVE_STATUSES = (400, 500)
 
 
 class BatchBody(SamplingFields, kw_only=True):
@@ -76,7 +77,12 @@ async def answer_batch(
     `pad_zero` puts the end of text in front of each, which the model knows as the start of a new one.
     """
     prompts = (body.contents or []) if prompts is None else prompts
-    check_size(len(prompts), "contents")
+    try:
+        check_size(len(prompts), "contents")
+    except BatchTooLarge as error:
+        if body.stream:
+            return error_stream(error)
+        raise
     padding = [END_OF_TEXT] if pad_zero else []
     model = await find_model(None)  # `model` is a label on these routes: echoed, never looked up
     request = build_batch(view, body, route, model, [padding + ids for ids in encode_prompts(prompts, "contents")])
@@ -122,4 +128,4 @@ def check_size(size: int, param: str, empty: str = "Empty prompts list") -> None
         raise InvalidRequest(empty, param=param)
     if size > limit:
         sizes: dict[str, Any] = {"request_bsz": size, "max_bsz": limit}
-        raise InvalidRequest(f"bsz overflow, Max bsz={limit}", param=param, extra=sizes)
+        raise BatchTooLarge(f"bsz overflow, Max bsz={limit}", param=param, extra=sizes)

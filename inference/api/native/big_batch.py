@@ -30,7 +30,9 @@ class HealthzView(ApiView):
     permission_classes: list[Any] = []
     throttle_classes: list[Any] = []
 
-    @operation("Whether a model is loaded, and which", tag="operations", replies=(Healthz,), statuses=(503,))
+    @operation(
+        "Whether a model is loaded, and which", tag="operations", replies=(Healthz,), statuses=(503,), admitted=False
+    )
     async def get(self, request: Request) -> HttpResponse:
         return json_response(Healthz(model=(await find_model(None)).id))
 

@@ -3,6 +3,7 @@
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from inference.api.edge.replies import BatchCompletion
 
@@ -69,7 +70,7 @@ class RequestStatus(msgspec.Struct, kw_only=True):
     endpoint: str
     model: str
     created: int
-    finished: int | None = None
+    finished: int | None = None  # Unix seconds; null while it runs
     prompt_tokens: int
     prefilled_tokens: int
     generated_tokens: int
@@ -79,6 +80,7 @@ class RequestStatus(msgspec.Struct, kw_only=True):
     prefill_progress: float
     prefill_speed: float
     decode_speed: float
+    state_key: str | UnsetType = UNSET  # of a session's turn: the session's id
 
 
 class PausedStatus(msgspec.Struct):

@@ -33,7 +33,7 @@ class TokenCountView(ApiView):
         tag="native",
         request=TokenCountBody,
         replies=(TokenCount,),
-        statuses=(400, 401, 413, 429),
+        statuses=(400,),
     )
     async def post(self, request: Request) -> HttpResponse:
         text = _text(request.payload.read(TokenCountBody))

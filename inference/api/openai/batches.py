@@ -13,12 +13,12 @@ from inference.api.edge.errors import InvalidRequest, NotFound
 from inference.api.edge.listing import Key, PageQuery, describe_query, ends, in_thread, read_page, read_query
 from inference.api.edge.openapi import operation
 from inference.api.edge.responses import json_response
+from inference.api.edge.schemas import NO_NUL
 from inference.batches.actions import NotCancellable, cancel_batch, create_batch
 from inference.batches.lines import InputError
 from inference.batches.models import BatchJob, StoredFile
 
 ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
-NO_NUL = r"^[^\x00]*$"  # PostgreSQL stores every character but this one
 
 MetadataName = Annotated[str, Meta(max_length=64, pattern=NO_NUL)]
 MetadataText = Annotated[str, Meta(max_length=512, pattern=NO_NUL)]
@@ -94,7 +94,7 @@ class BatchList(msgspec.Struct, kw_only=True):
 
 
 class BatchListView(ApiView):
-    @operation("Start a batch", tag="batches", request=BatchBody, replies=(Batch,), statuses=(400, 401, 404, 413, 429))
+    @operation("Start a batch", tag="batches", request=BatchBody, replies=(Batch,), statuses=(400, 404))
     async def post(self, request: Request) -> HttpResponse:
         body = request.payload.read(BatchBody)
         if body.endpoint not in ENDPOINTS:
@@ -102,21 +102,19 @@ class BatchListView(ApiView):
         return json_response(await in_thread(_create, request.user.name, body))
 
     @describe_query(PageQuery)
-    @operation(
-        "List batches", tag="batches", replies=(BatchList,), statuses=(400, 401, 429), operation_id="list_batches"
-    )
+    @operation("List batches", tag="batches", replies=(BatchList,), statuses=(400,), operation_id="list_batches")
     async def get(self, request: Request) -> HttpResponse:
         return json_response(await in_thread(_list, request.user.name, read_query(request, PageQuery)))
 
 
 class BatchView(ApiView):
-    @operation("Describe a batch", tag="batches", replies=(Batch,), statuses=(401, 404, 429))
+    @operation("Describe a batch", tag="batches", replies=(Batch,), statuses=(404,))
     async def get(self, request: Request, key: str) -> HttpResponse:
         return json_response(await in_thread(_read, request.user.name, key))
 
 
 class BatchCancelView(ApiView):
-    @operation("Cancel a batch", tag="batches", replies=(Batch,), statuses=(400, 401, 404, 413, 429))
+    @operation("Cancel a batch", tag="batches", replies=(Batch,), statuses=(400, 404))
     async def post(self, request: Request, key: str) -> HttpResponse:
         return json_response(await in_thread(_cancel, request.user.name, key))
 

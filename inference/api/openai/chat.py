@@ -40,7 +40,7 @@ class ChatBody(SessionFields, kw_only=True):
     functions: list[Any] | None = None
 
 
-CHAT_STATUSES = (400, 401, 404, 413, 429, 503)
+CHAT_STATUSES = (400, 404, 409, 500)  # 409: a session's turn
 
 
 class OpenAIChatView(ApiView):
@@ -68,7 +68,7 @@ class OpenAIChatView(ApiView):
 
 class ChatView(OpenAIChatView):
     def answers_natively(self, payload: Payload) -> bool:
-        return payload.field("messages") is None and payload.field("contents") is not None
+        return payload.field("messages") in (None, []) and payload.field("contents") is not None
 
     @operation(
         "Answer a chat (`messages`), or continue a batch of raw prompts (`contents`)",

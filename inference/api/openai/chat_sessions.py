@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from inference.api.edge.base import ApiView
 from inference.api.edge.errors import InvalidRequest
+from inference.api.edge.schemas import NO_NUL
 from inference.api.generating.generation import Generation, start
 from inference.api.generating.prompts import SYSTEM_ROLES, Message
 from inference.api.generating.session_key import session_key
@@ -19,7 +20,7 @@ from sessions.models import KEY_LENGTH
 class SessionFields(ChatFields, kw_only=True):
     """`session_id` names a session; `turn_separator` is what its turns are put apart by, a blank line if not given."""
 
-    session_id: Annotated[str, Meta(min_length=1, max_length=KEY_LENGTH)] | None = None
+    session_id: Annotated[str, Meta(min_length=1, max_length=KEY_LENGTH, pattern=NO_NUL)] | None = None
     turn_separator: Annotated[str, Meta(max_length=100)] | None = None
     use_prefix_cache: bool | None = None
 

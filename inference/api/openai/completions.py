@@ -51,7 +51,7 @@ class CompletionView(ApiView):
         tag="OpenAI",
         request=CompletionBody,
         replies=(TextCompletion,),
-        statuses=(400, 401, 404, 413, 429, 503),
+        statuses=(400, 404, 500),
         streams=True,
     )
     async def post(self, request: Request) -> HttpResponseBase:

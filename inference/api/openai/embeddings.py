@@ -9,7 +9,7 @@ from inference.api.edge.openapi import operation
 
 
 class EmbeddingsView(ApiView):
-    @operation("Embeddings are not offered", tag="OpenAI", statuses=(401, 404, 413, 429))
+    @operation("Embeddings are not offered", tag="OpenAI", statuses=(400, 404))
     async def post(self, request: Request) -> HttpResponse:
         raise NotFound(
             "embeddings are not offered: RWKV language models are not trained to give vectors that can be compared; "

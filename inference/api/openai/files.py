@@ -16,7 +16,7 @@ from rest_framework.request import Request
 from inference.api.edge.base import ApiView
 from inference.api.edge.errors import InvalidRequest, NotFound
 from inference.api.edge.listing import PageQuery, describe_query, ends, in_thread, read_page, read_query
-from inference.api.edge.openapi import json_schema, operation
+from inference.api.edge.openapi import ADMISSION_STATUSES, json_schema, operation
 from inference.api.edge.replies import ErrorReply
 from inference.api.edge.responses import json_response
 from inference.api.edge.schemas import Payload
@@ -37,7 +37,7 @@ UPLOAD = {
 }
 CONTENT = {
     (200, "application/octet-stream"): OpenApiTypes.BINARY,
-    **{(status, "application/json"): json_schema(ErrorReply) for status in (401, 404, 429)},
+    **{(status, "application/json"): json_schema(ErrorReply) for status in (*ADMISSION_STATUSES, 404)},
 }
 
 
@@ -77,22 +77,22 @@ class FileListView(ApiView):
         return Payload(b"") if request.method == "POST" else super().read_payload(request)
 
     @extend_schema(request=UPLOAD)
-    @operation("Upload the input of a batch", tag="batches", replies=(FileObject,), statuses=(400, 401, 413, 429))
+    @operation("Upload the input of a batch", tag="batches", replies=(FileObject,), statuses=(400,))
     async def post(self, request: Request) -> HttpResponse:
         return json_response(_describe(await in_thread(store_upload, request._request, request.user.name)))
 
     @describe_query(FileQuery)
-    @operation("List files", tag="batches", replies=(FileList,), statuses=(400, 401, 429), operation_id="list_files")
+    @operation("List files", tag="batches", replies=(FileList,), statuses=(400,), operation_id="list_files")
     async def get(self, request: Request) -> HttpResponse:
         return json_response(await in_thread(_list, request.user.name, read_query(request, FileQuery)))
 
 
 class FileView(ApiView):
-    @operation("Describe a file", tag="batches", replies=(FileObject,), statuses=(401, 404, 429))
+    @operation("Describe a file", tag="batches", replies=(FileObject,), statuses=(404,))
     async def get(self, request: Request, key: str) -> HttpResponse:
         return json_response(_describe(await in_thread(find_file, request.user.name, key)))
 
-    @operation("Delete a file", tag="batches", replies=(FileDeleted,), statuses=(400, 401, 404, 429))
+    @operation("Delete a file", tag="batches", replies=(FileDeleted,), statuses=(400, 404))
     async def delete(self, request: Request, key: str) -> HttpResponse:
         await in_thread(_delete, request.user.name, key)
         return json_response(FileDeleted(id=key))

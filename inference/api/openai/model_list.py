@@ -20,9 +20,7 @@ ANY_MODEL = ("", "rwkv7", "rwkv-7-world")
 class ModelListView(ApiView):
     may_be_open = True
 
-    @operation(
-        "List the loaded models", tag="models", replies=(ModelList,), statuses=(401, 503), operation_id="list_models"
-    )
+    @operation("List the loaded models", tag="models", replies=(ModelList,), operation_id="list_models")
     async def get(self, request: Request) -> HttpResponse:
         models = await live_models()
         return json_response(
@@ -37,7 +35,7 @@ class ModelListView(ApiView):
 class ModelView(ApiView):
     may_be_open = True
 
-    @operation("Describe one loaded model", tag="models", replies=(Model,), statuses=(401, 404, 503))
+    @operation("Describe one loaded model", tag="models", replies=(Model,), statuses=(404,))
     async def get(self, request: Request, model: str) -> HttpResponse:
         name = model.removesuffix("/")
         for info in await live_models():

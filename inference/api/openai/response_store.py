@@ -1,38 +1,47 @@
-"""Responses that a later request may ask for, or go on from. They are kept in Redis for a day."""
+"""Responses that a later request may ask for, or go on from. They are kept in the database for a day."""
+
+from datetime import timedelta
 
 import msgspec
-from django.core.cache import cache
+from django.utils import timezone
 
 from inference.api.edge.errors import InvalidRequest, NotFound
+from inference.api.edge.listing import in_thread
 from inference.api.generating.prompts import Message
 from inference.api.openai.response_objects import ResponseObject
+from inference.stored_responses import StoredResponse
 
-KEPT_SECONDS = 24 * 3600
+KEPT = timedelta(hours=24)
 
 
-class StoredResponse(msgspec.Struct):
-    """`messages` is the whole conversation, the answer included."""
+class Conversation(msgspec.Struct):
+    """A response, and the whole conversation up to it, its own text included."""
 
     response: ResponseObject
     messages: list[Message]
 
 
-async def save(owner: str, stored: StoredResponse) -> None:
-    await cache.aset(_key(owner, stored.response.id), msgspec.msgpack.encode(stored), timeout=KEPT_SECONDS)
+async def save(owner: str, kept: Conversation) -> None:
+    content = msgspec.json.encode(kept).decode()
+    expires_at = timezone.now() + KEPT
+    await in_thread(
+        StoredResponse.objects.create, key=kept.response.id, owner=owner, content=content, expires_at=expires_at
+    )
 
 
-async def load(owner: str, response_id: str) -> StoredResponse:
+async def load(owner: str, response_id: str) -> Conversation:
     """A response of this caller. Raises NotFound."""
-    data = await cache.aget(_key(owner, response_id))
-    if data is None:
-        raise NotFound(f"there is no response {response_id!r}", param="response_id")
-    return msgspec.msgpack.decode(data, type=StoredResponse)
+    content = await in_thread(_content, owner, response_id)
+    if content is None:
+        raise _missing(response_id)
+    return msgspec.json.decode(content, type=Conversation)
 
 
 async def delete(owner: str, response_id: str) -> None:
     """Raises NotFound."""
-    if not await cache.adelete(_key(owner, response_id)):
-        raise NotFound(f"there is no response {response_id!r}", param="response_id")
+    deleted, _ = await in_thread(StoredResponse.objects.present().filter(owner=owner, key=response_id).delete)
+    if not deleted:
+        raise _missing(response_id)
 
 
 async def earlier_messages(owner: str, previous_id: str | None) -> list[Message]:
@@ -47,5 +56,12 @@ async def earlier_messages(owner: str, previous_id: str | None) -> list[Message]
         ) from error
 
 
-def _key(owner: str, response_id: str) -> str:
-    return f"response:{owner}:{response_id}"
+def _content(owner: str, response_id: str) -> str | None:
+    if "\0" in response_id:  # no id has one, and PostgreSQL does not take the question
+        return None
+    found = StoredResponse.objects.present().filter(owner=owner, key=response_id)
+    return found.values_list("content", flat=True).first()
+
+
+def _missing(response_id: str) -> NotFound:
+    return NotFound(f"there is no response {response_id!r}", param="response_id")

@@ -23,7 +23,7 @@ from inference.api.openai.response_objects import (
     new_response,
     read_input,
 )
-from inference.api.openai.response_store import StoredResponse, earlier_messages
+from inference.api.openai.response_store import Conversation, earlier_messages
 from inference.api.openai.response_writer import ResponseWriter
 
 
@@ -54,12 +54,12 @@ class ResponsesView(ApiView):
 
 
 class ResponseView(ApiView):
-    @operation("Read a stored response", tag="OpenAI", replies=(ResponseObject,), statuses=(401, 404, 429))
+    @operation("Read a stored response", tag="OpenAI", replies=(ResponseObject,), statuses=(404,))
     async def get(self, request: Request, response_id: str) -> HttpResponse:
         stored = await response_store.load(request.user.name, response_id)
         return json_response(stored.response)
 
-    @operation("Forget a stored response", tag="OpenAI", replies=(DeletedResponse,), statuses=(401, 404, 413, 429))
+    @operation("Forget a stored response", tag="OpenAI", replies=(DeletedResponse,), statuses=(404,))
     async def delete(self, request: Request, response_id: str) -> HttpResponse:
         await response_store.delete(request.user.name, response_id)
         return json_response(DeletedResponse(id=response_id))
@@ -94,7 +94,7 @@ class ResponseAnswer:
         if response.store:
             text = "".join(item.text for item in response.output if item.type == "message")
             answer = Message("assistant", text)
-            await response_store.save(self._owner, StoredResponse(response, [*self._messages, answer]))
+            await response_store.save(self._owner, Conversation(response, [*self._messages, answer]))
 
 
 def _check(body: ResponseBody) -> None:

@@ -22,7 +22,7 @@ class HealthView(ApiView):
     permission_classes: list[Any] = []
     throttle_classes: list[Any] = []
 
-    @operation("Whether an engine is ready", tag="operations", replies=(Health,), statuses=(503,))
+    @operation("Whether an engine is ready", tag="operations", replies=(Health,), statuses=(503,), admitted=False)
     async def get(self, request: Request) -> HttpResponse:
         try:
             engines = await live_engines()
@@ -38,7 +38,7 @@ class HealthView(ApiView):
 class StatsView(ApiView):
     may_be_open = True
 
-    @operation("Load and speed of every engine", tag="operations", replies=(Stats,), statuses=(401, 503))
+    @operation("Load and speed of every engine", tag="operations", replies=(Stats,))
     async def get(self, request: Request) -> HttpResponse:
         return json_response(summarise_stats(await live_engines()))
 

@@ -24,7 +24,7 @@ class IndexView(ApiView):
     permission_classes: list[Any] = []
     throttle_classes: list[Any] = []
 
-    @operation("What this service is", tag="operations", replies=(Index,))
+    @operation("What this service is", tag="operations", replies=(Index,), admitted=False)
     async def get(self, request: Request) -> HttpResponse:
         try:
             models = await live_models()

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 import msgspec
 from django.http import HttpResponse
@@ -20,6 +21,7 @@ from inference.bus.messages import EngineStatus
 # Running requests are served first, and a large checkpoint takes minutes to read.
 LOAD_SECONDS = 1800.0
 POLL_SECONDS = 0.2
+LOST_SECONDS = 60.0  # an engine that loads a model is silent for as long as a program takes to start
 
 
 class LoadBody(msgspec.Struct, kw_only=True):
@@ -35,42 +37,61 @@ class ModelLoadView(ApiView):
         tag="native",
         request=LoadBody,
         replies=(LoadedModel,),
-        statuses=(400, 401, 413, 429, 500, 503),
+        statuses=(400, 500),
     )
     async def post(self, request: Request) -> HttpResponse:
-        """Answers when the model is ready. What was queued for the old one is served first."""
+        """Answers when the model is ready on every engine that can load it.
+
+        What was queued for the old one is served first.
+        """
         model = request.payload.read(LoadBody).model
         if not model:
             raise InvalidRequest("'model' is required", param="model")
         engines = await live_engines()
         if not engines:
             raise Unavailable("no engine is running", retry_after=NoEngine.retry_after)
-        if not _ready(engines, model):
-            able = [engine.engine for engine in engines if model in engine.available]
-            if not able:
-                raise InvalidRequest(f"unknown model: {model}", param="model")
-            await bus().load_model(able, model)
-            await _wait_until_ready(model, {engine.engine for engine in engines})
+        others = [engine for engine in engines if not _serves(engine, model)]
+        able = [engine for engine in others if model in engine.available]
+        if not able and len(others) == len(engines):
+            raise InvalidRequest(f"unknown model: {model}", param="model")
+        if able:
+            await bus().load_model([engine.engine for engine in able], model)
+            await _wait_until_ready(model, able)
         return json_response(LoadedModel(id=model))
 
 
-async def _wait_until_ready(model: str, before: set[str]) -> None:
-    """`before`: the names of the engines as they were; one that loads a model takes a new name.
+async def _wait_until_ready(model: str, told: Sequence[EngineStatus]) -> None:
+    """`told`: the engines that are to load the model, as they were before.
 
-    Raises ApiError when an engine went back to its old model, and Unavailable after LOAD_SECONDS.
+    Raises ApiError when one of them went back to its old model, and Unavailable after LOAD_SECONDS or when one of them
+    is gone for LOST_SECONDS.
     """
+    waiting = {_process(engine): time.monotonic() for engine in told}  # when each was last seen
+    names = {engine.engine for engine in told}
     deadline = time.monotonic() + LOAD_SECONDS
     while time.monotonic() < deadline:
-        ready = [engine for engine in await live_engines() if engine.state == "ready"]
-        failed = any(engine.failed_model == model and engine.engine not in before for engine in ready)
-        if failed or _ready(ready, model):
+        failed = False
+        for engine in await live_engines():
+            if _process(engine) not in waiting:
+                continue
+            waiting[_process(engine)] = time.monotonic()
+            if engine.state == "ready" and engine.engine not in names:  # a process that loads a model takes a new name
+                failed |= engine.failed_model == model
+                del waiting[_process(engine)]
+        if failed or not waiting:
             await asyncio.sleep(STATUS_SECONDS)  # then the other web processes know what is loaded, too
             if failed:
                 raise ApiError(f"the model could not be loaded: {model}")
             return
+        if min(waiting.values()) < time.monotonic() - LOST_SECONDS:
+            raise Unavailable("an engine was lost while it loaded the model", retry_after=NoEngine.retry_after)
         await asyncio.sleep(POLL_SECONDS)
     raise Unavailable(f"the model is still being loaded: {model}", retry_after=NoEngine.retry_after)
 
 
-def _ready(engines: list[EngineStatus], model: str) -> bool:
-    return any(engine.state == "ready" and engine.model and engine.model.id == model for engine in engines)
+def _serves(engine: EngineStatus, model: str) -> bool:
+    return engine.state == "ready" and engine.model is not None and engine.model.id == model
+
+
+def _process(engine: EngineStatus) -> tuple[str, int]:
+    return engine.host, engine.pid

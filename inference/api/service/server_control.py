@@ -11,6 +11,7 @@ import msgspec
 from django.conf import settings
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
+from msgspec import UNSET
 from rest_framework.request import Request
 
 from inference.api.edge.base import ApiView
@@ -18,7 +19,7 @@ from inference.api.edge.errors import InvalidRequest, NotFound
 from inference.api.edge.openapi import operation
 from inference.api.edge.responses import json_response
 from inference.api.edge.schemas import SamplingFields
-from inference.api.generating.generation import GenerationRequest, Row, bus, live_engines, start
+from inference.api.generating.generation import GenerationRequest, Row, bus, caller, live_engines, start
 from inference.api.generating.limits import new_tokens
 from inference.api.generating.sampling import NATIVE, change_sampling
 from inference.api.native.frames import single_frames
@@ -33,11 +34,10 @@ from inference.api.native.replies import (
     Stopped,
 )
 from inference.api.openai.model_list import find_model
-from inference.bus.call import BusError
 from inference.bus.messages import EngineStatus, RunningRequest
 from inference.bus.paused import PausedRequest
 
-CONTROL_STATUSES = (400, 401, 413, 429, 503)
+CONTROL_STATUSES = (400,)
 
 
 class ControlBody(msgspec.Struct, kw_only=True):
@@ -56,11 +56,12 @@ class ServerStatusView(ApiView):
     native_errors = True
     may_be_open = True
 
-    @operation("What the server is doing", tag="native", replies=(ServerStatus,), statuses=(401, 429, 503))
+    @operation("What the server is doing", tag="native", replies=(ServerStatus,))
     async def get(self, request: Request) -> HttpResponse:
+        owner = scope(request)
         engines = await live_engines()
-        running = await bus().give_order("list")
-        return json_response(server_status(engines, running, await bus().paused()))
+        running, over = await bus().give_order("list", owner=owner), await bus().give_order("last", owner=owner)
+        return json_response(server_status(engines, running, over, await bus().paused(owner)))
 
 
 class StopView(ApiView):
@@ -75,7 +76,7 @@ class StopView(ApiView):
     )
     async def post(self, request: Request) -> HttpResponse:
         body = request.payload.read(ControlBody)
-        found = await bus().give_order("stop", body.request_id or "")
+        found = await bus().give_order("stop", body.request_id or "", scope(request))
         status = _newest(request_statuses(found, await live_engines()))
         if status:
             status.stop_requested = True
@@ -93,11 +94,12 @@ class PauseView(ApiView):
         statuses=(*CONTROL_STATUSES, 404),
     )
     async def post(self, request: Request) -> HttpResponse:
-        request_id = request.payload.read(ControlBody).request_id
+        request_id, owner = request.payload.read(ControlBody).request_id, scope(request)
         if not request_id:
-            newest = max(await bus().give_order("list"), key=lambda running: running.created, default=None)
+            running = await bus().give_order("list", owner=owner)
+            newest = max(running, key=lambda request: request.created, default=None)
             request_id = newest.id if newest else ""
-        found = await bus().give_order("pause", request_id) if request_id else []
+        found = await bus().give_order("pause", request_id, owner) if request_id else []
         if not found:
             raise NotFound("Running request not found", param="request_id")
         status = _newest(request_statuses(found, await live_engines()))
@@ -121,17 +123,25 @@ class ResumeView(ApiView):
         request_id = body.request_id or body.session_id
         if not request_id:
             raise InvalidRequest("Missing request_id", param="request_id")
-        paused = await bus().take_paused(request_id)
+        paused = await bus().take_paused(request_id, scope(request))
         if paused is None:
             raise NotFound("Paused request not found", param="request_id")
-        rest = resumed_request(paused, body)
+        caller.set(paused.about.owner)  # also where an operator resumes it
         try:
+            rest = resumed_request(paused, body)
             await find_model(rest.model)
             generation = await start(rest)
-        except (BusError, NotFound):
-            await _put_back(paused, rest)
+        except BaseException:
+            await bus().keep_paused(paused.about, paused.note, paused.generated)
             raise
         return await self.stream(generation, single_frames(generation, rest.model, False, list(paused.generated)))
+
+
+def scope(request: Request) -> str | None:
+    """Whose requests the caller rules over: its own, or everyone's (None)."""
+    if request.user is None:  # an open route
+        return ""
+    return None if request.user.operator else request.user.name
 
 
 def resumed_request(paused: PausedRequest, body: ResumeBody) -> GenerationRequest:
@@ -159,21 +169,11 @@ def resumed_request(paused: PausedRequest, body: ResumeBody) -> GenerationReques
     )
 
 
-async def _put_back(paused: PausedRequest, rest: GenerationRequest) -> None:
-    about = RunningRequest(
-        id=rest.request_id,
-        endpoint=rest.endpoint,
-        model=rest.model,
-        created=time.time(),
-        prompt_tokens=sum(len(row.prompt) for row in rest.rows),
-        generated_tokens=sum(len(row.generated) for row in rest.rows),
-        max_tokens=rest.max_tokens * len(rest.rows),
-    )
-    await bus().keep_paused(about, paused.note, paused.generated)
-
-
 def server_status(
-    engines: list[EngineStatus], running: list[RunningRequest], paused: list[RunningRequest]
+    engines: list[EngineStatus],
+    running: list[RunningRequest],
+    over: list[RunningRequest],
+    paused: list[RunningRequest],
 ) -> ServerStatus:
     ready = [engine for engine in engines if engine.model]
     first = ready[0] if ready else None
@@ -192,6 +192,7 @@ def server_status(
         ),
         active_request=_newest(requests),
         active_requests=requests,
+        last_request=_newest(request_statuses(sorted(over, key=lambda request: request.finished)[-1:], [])),
         paused_requests=[
             PausedStatus(request.id, request.endpoint, request.model, int(request.created), request.generated_tokens)
             for request in paused
@@ -211,13 +212,14 @@ def request_statuses(running: Iterable[RunningRequest], engines: Iterable[Engine
 
 
 def _request_status(request: RunningRequest, prefilled: int) -> RequestStatus:
-    seconds = max(time.time() - request.created, 1e-3)
+    seconds = max((request.finished or time.time()) - request.created, 1e-3)
     done = request.prompt_tokens if request.generated_tokens else min(prefilled, request.prompt_tokens)
     return RequestStatus(
         id=request.id,
         endpoint=request.endpoint,
         model=request.model,
         created=int(request.created),
+        finished=int(request.finished) or None,
         prompt_tokens=request.prompt_tokens,
         prefilled_tokens=done,
         generated_tokens=request.generated_tokens,
@@ -225,6 +227,7 @@ def _request_status(request: RunningRequest, prefilled: int) -> RequestStatus:
         prefill_progress=done / max(request.prompt_tokens, 1),
         prefill_speed=done / seconds,
         decode_speed=request.generated_tokens / seconds,
+        state_key=request.state_key or UNSET,
     )
 
 

@@ -50,7 +50,7 @@ class TokenizeView(ApiView):
         tag="vLLM",
         request=TokenizeBody,
         replies=(Tokenized,),
-        statuses=(400, 401, 413, 429),
+        statuses=(400,),
     )
     async def post(self, request: Request) -> HttpResponse:
         body = request.payload.read(TokenizeBody)
@@ -68,14 +68,14 @@ class DetokenizeView(ApiView):
         tag="vLLM",
         request=DetokenizeBody,
         replies=(Detokenized,),
-        statuses=(400, 401, 413, 429),
+        statuses=(400,),
     )
     async def post(self, request: Request) -> HttpResponse:
         return json_response(Detokenized(decode_special(request.payload.read(DetokenizeBody).tokens)))
 
 
 class TokenizerInfoView(ApiView):
-    @operation("Describe the tokenizer", tag="vLLM", replies=(TokenizerInfo,), statuses=(401, 429))
+    @operation("Describe the tokenizer", tag="vLLM", replies=(TokenizerInfo,))
     async def get(self, request: Request) -> HttpResponse:
         special = {"content": END_OF_TEXT_NAME, "special": True}
         return json_response(

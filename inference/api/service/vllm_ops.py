@@ -18,7 +18,7 @@ from inference.bus.call import NoEngine
 class VersionView(ApiView):
     may_be_open = True
 
-    @operation("The version of this software", tag="vLLM", replies=(Version,), statuses=(401, 429))
+    @operation("The version of this software", tag="vLLM", replies=(Version,))
     async def get(self, request: Request) -> HttpResponse:
         return json_response(Version(settings.SPECTACULAR_SETTINGS["VERSION"]))
 
@@ -26,7 +26,7 @@ class VersionView(ApiView):
 class PingView(HealthView):
     """/health for those who only read the status."""
 
-    @operation("Whether an engine is ready", tag="vLLM", text="Nothing.", statuses=(503,))
+    @operation("Whether an engine is ready", tag="vLLM", text="Nothing.", statuses=(503,), admitted=False)
     async def get(self, request: Request) -> HttpResponse:
         try:
             health = summarise_health(await live_engines())
@@ -34,7 +34,7 @@ class PingView(HealthView):
             health = summarise_health([])
         return HttpResponse(status=200 if health.status == "ok" else 503, content_type="text/plain")
 
-    @operation("Whether an engine is ready", tag="vLLM", text="Nothing.", statuses=(503,))
+    @operation("Whether an engine is ready", tag="vLLM", text="Nothing.", statuses=(503,), admitted=False)
     async def post(self, request: Request) -> HttpResponse:
         return await self.get(request)
 
@@ -42,7 +42,7 @@ class PingView(HealthView):
 class LoadView(ApiView):
     may_be_open = True
 
-    @operation("How many rows run or wait", tag="vLLM", replies=(Load,), statuses=(401, 429, 503))
+    @operation("How many rows run or wait", tag="vLLM", replies=(Load,))
     async def get(self, request: Request) -> HttpResponse:
         return json_response(Load(sum(engine.running + engine.waiting for engine in await live_engines())))
 
@@ -50,7 +50,7 @@ class LoadView(ApiView):
 class MetricsView(ApiView):
     may_be_open = True
 
-    @operation("Figures for Prometheus", tag="vLLM", text="Prometheus' text format.", statuses=(401, 429))
+    @operation("Figures for Prometheus", tag="vLLM", text="Prometheus' text format.")
     async def get(self, request: Request) -> HttpResponse:
         try:
             engines = await live_engines()

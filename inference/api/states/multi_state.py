@@ -16,6 +16,7 @@ from rest_framework.request import Request
 from inference.api.edge.base import ApiView
 from inference.api.edge.errors import InvalidRequest, NotFound
 from inference.api.edge.openapi import operation
+from inference.api.edge.schemas import NO_NUL
 from inference.api.edge.sse import json_bytes
 from inference.api.generating.generation import Choice, Generation
 from inference.api.generating.sampling import NATIVE
@@ -30,12 +31,13 @@ from sessions.models import KEY_LENGTH
 from sessions.store import branch_key
 
 LONGEST_KEY = KEY_LENGTH - 12  # the key of a branch has a colon and a number behind it
+ConversationKey = Annotated[str, Meta(min_length=1, max_length=LONGEST_KEY, pattern=NO_NUL)]
 
 
 class MultiStateBody(StateBody, kw_only=True):
     """`dialogue_idx` must be there; null means 0."""
 
-    session_id: Annotated[str, Meta(min_length=1, max_length=LONGEST_KEY)] | None = None
+    session_id: ConversationKey | None = None
     dialogue_idx: Annotated[int, Meta(ge=0, le=2**31 - 1)] | UnsetType | None = UNSET
 
 

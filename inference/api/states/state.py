@@ -10,6 +10,7 @@ from inference.api.edge.base import ApiView
 from inference.api.edge.errors import InvalidRequest
 from inference.api.edge.openapi import operation
 from inference.api.edge.replies import BatchCompletion
+from inference.api.edge.schemas import NO_NUL
 from inference.api.generating.generation import Generation, start
 from inference.api.generating.limits import encode_prompts
 from inference.api.generating.sampling import NATIVE
@@ -20,7 +21,7 @@ from inference.api.openai.model_list import find_model
 from inference.bus.messages import ModelInfo
 from sessions.models import KEY_LENGTH
 
-SessionKey = Annotated[str, Meta(min_length=1, max_length=KEY_LENGTH)]
+SessionKey = Annotated[str, Meta(min_length=1, max_length=KEY_LENGTH, pattern=NO_NUL)]
 
 STATE = BatchRoute(endpoint="state.chat.completions", defaults=NATIVE)
 SESSION_STATUSES = (*NATIVE_STATUSES, 409)

@@ -57,7 +57,7 @@ class StateStatusView(ApiView):
         tag="sessions",
         request=StatusBody,
         replies=(SessionList,),
-        statuses=(401, 429, 503),
+        statuses=(400, 401, 429, 503),
     )
     async def post(self, request: Request) -> HttpResponse:
         return await self.get(request)
