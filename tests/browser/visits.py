@@ -50,7 +50,7 @@ def visit(browser: Browser, url: str, **options: Any) -> Iterator[Page]:
     page.on("pageerror", lambda error: complaints.append(str(error)))
     try:
         yield page
-        assert complaints == []
+        assert complaints == [], "\n".join(complaints)
     finally:
         context.close()
 
