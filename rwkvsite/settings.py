@@ -217,7 +217,7 @@ UNFOLD = {
         "show_all_applications": True,
         "navigation": [
             {
-                "title": "Service",
+                "title": _("Service"),
                 "items": [
                     {
                         "title": _("Operations"),
@@ -225,90 +225,94 @@ UNFOLD = {
                         "link": reverse_lazy("admin:inference_engine_changelist"),
                     },
                     {
-                        "title": "Sessions",
+                        "title": _("Sessions"),
                         "icon": "forum",
                         "link": reverse_lazy("admin:rwkv_sessions_session_changelist"),
                     },
                     {
-                        "title": "Tuned states",
+                        "title": _("Tuned states"),
                         "icon": "tune",
                         "link": reverse_lazy("admin:rwkv_sessions_initialstate_changelist"),
                     },
                     {
-                        "title": "Batch jobs",
+                        "title": _("Batch jobs"),
                         "icon": "list",
                         "link": reverse_lazy("admin:inference_batchjob_changelist"),
                     },
                     {
-                        "title": "Translations",
+                        "title": _("Translations"),
                         "icon": "translate",
                         "link": reverse_lazy("admin:inference_translationjob_changelist"),
                     },
-                    {"title": "Files", "icon": "draft", "link": reverse_lazy("admin:inference_storedfile_changelist")},
-                    {"title": "API keys", "icon": "key", "link": reverse_lazy("admin:inference_apikey_changelist")},
                     {
-                        "title": "Schedule",
+                        "title": _("Files"),
+                        "icon": "draft",
+                        "link": reverse_lazy("admin:inference_storedfile_changelist"),
+                    },
+                    {"title": _("API keys"), "icon": "key", "link": reverse_lazy("admin:inference_apikey_changelist")},
+                    {
+                        "title": _("Schedule"),
                         "icon": "schedule",
                         "link": reverse_lazy("admin:django_celery_beat_periodictask_changelist"),
                     },
-                    {"title": "Users", "icon": "person", "link": reverse_lazy("admin:auth_user_changelist")},
+                    {"title": _("Users"), "icon": "person", "link": reverse_lazy("admin:auth_user_changelist")},
                 ],
             },
             {
-                "title": "Benchmarks",
+                "title": _("Benchmarks"),
                 "items": [
                     {
-                        "title": "Runs",
+                        "title": _("Runs"),
                         "icon": "speed",
                         "link": reverse_lazy("admin:benchmarks_run_changelist"),
                     },
                     {
-                        "title": "Scenarios",
+                        "title": _("Scenarios"),
                         "icon": "science",
                         "link": reverse_lazy("admin:benchmarks_scenario_changelist"),
                     },
                     {
-                        "title": "Benchmark schedules",
+                        "title": _("Benchmark schedules"),
                         "icon": "event_repeat",
                         "link": reverse_lazy("admin:benchmarks_schedule_changelist"),
                     },
                     {
-                        "title": "Trends",
+                        "title": _("Trends"),
                         "icon": "trending_up",
                         "link": reverse_lazy("admin:benchmarks_run_trends"),
                     },
                     {
-                        "title": "Evals",
+                        "title": _("Evals"),
                         "icon": "fact_check",
                         "link": reverse_lazy("admin:benchmarks_evalrun_changelist"),
                     },
                     {
-                        "title": "Eval sweeps",
+                        "title": _("Eval sweeps"),
                         "icon": "checklist",
                         "link": reverse_lazy("admin:benchmarks_evalsweep_changelist"),
                     },
                     {
-                        "title": "Eval schedules",
+                        "title": _("Eval schedules"),
                         "icon": "event_repeat",
                         "link": reverse_lazy("admin:benchmarks_evalschedule_changelist"),
                     },
                     {
-                        "title": "Targets",
+                        "title": _("Targets"),
                         "icon": "dns",
                         "link": reverse_lazy("admin:benchmarks_target_changelist"),
                     },
                     {
-                        "title": "Data sets",
+                        "title": _("Data sets"),
                         "icon": "dataset",
                         "link": reverse_lazy("admin:benchmarks_dataset_changelist"),
                     },
                     {
-                        "title": "Gates",
+                        "title": _("Gates"),
                         "icon": "rule",
                         "link": reverse_lazy("admin:benchmarks_gaterule_changelist"),
                     },
                     {
-                        "title": "Baselines",
+                        "title": _("Baselines"),
                         "icon": "flag",
                         "link": reverse_lazy("admin:benchmarks_baseline_changelist"),
                     },

@@ -2,6 +2,7 @@
 
 import re
 
+from django.utils import translation
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
@@ -15,7 +16,7 @@ _TOO_LONG = re.compile(r"text_list: expected at most (\d+) tokens")
 def in_page_language(error: str) -> str:
     """What is not known here stays as the API said it."""
     if error in _OWN:
-        return _(error)
+        return translation.gettext(error)
     if too_long := _TOO_LONG.match(error):
         return _("The line is too long: expected at most %(most)s tokens. Split it.") % {"most": too_long[1]}
     return error
