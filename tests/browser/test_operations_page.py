@@ -79,7 +79,7 @@ def test_requests_appear_and_go_while_one_watches(service, operator, browser_pag
         expect(page.get_by_text("completions").first).to_be_visible()
         expect(requests_of(page)).to_have_count(1)
         assert_accessible(page)
-        screenshot(page, "operations-light")
+        screenshot(page, "operations")
     expect(requests_of(page)).to_have_count(0)
     expect(page.get_by_text("Nothing runs or waits.")).to_be_visible()
 

@@ -16,6 +16,12 @@
     announceChanges();
   }
 
+  function say(words, shown) {
+    const place = byId("announcement");
+    place.classList.toggle("visually-hidden", !shown);
+    place.textContent = words;
+  }
+
   // The status alone: somebody who listens has no use for a number each second.
   function announceChanges() {
     let last = byId("job-status").textContent;
@@ -23,7 +29,7 @@
       const status = byId("job-status").textContent;
       if (status === last) return;
       last = status;
-      byId("announcement").textContent = byId("job-summary").innerText;
+      say(byId("job-summary").innerText, false); // the page shows it already
     });
   }
 
@@ -31,7 +37,7 @@
     const button = event.target.closest("[data-copy]");
     if (button) {
       const copied = await copy(button.dataset.copy).catch(() => false);
-      byId("announcement").textContent = copied ? button.dataset.copied : button.dataset.notCopied;
+      say(copied ? button.dataset.copied : button.dataset.notCopied, true);
     }
     const danger = event.target.closest("[data-confirm]");
     if (danger && !confirm(danger.dataset.confirm)) event.preventDefault();
