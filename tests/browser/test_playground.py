@@ -200,7 +200,7 @@ def test_each_request_of_a_session_is_there_as_code(page):
     set_fields(page, max_tokens=4, seed=7)
     page.fill("#answers", "3")
     page.fill("#text", "Hello")
-    choice = page.get_by_label("Request", exact=True)
+    choice = page.get_by_role("combobox", name="Request")
     expect(choice.locator("option")).to_have_text(["Answer 1", "Answer 2", "Answer 3"])
     with page.expect_request("**/multi_state/chat/completions"):
         page.click("#send")
