@@ -6,4 +6,4 @@ class SiteConfig(AppConfig):
     verbose_name = "Site"
 
     def ready(self) -> None:
-        from rwkvsite import checks  # noqa: F401  (registers them)
+        from rwkvsite import checks, logins  # noqa: F401  (registers them, and what counts failed logins)

@@ -37,7 +37,14 @@ class PagesOnly:
 
 
 class SecurityMiddleware(PagesOnly, security.SecurityMiddleware):
-    pass
+    """Also names what a page may load and run, so that a text that gets through as HTML still runs nothing."""
+
+    def process_response(self, request, response):
+        response = super().process_response(request, response)
+        policies = settings.CONTENT_SECURITY_POLICIES
+        policy = next(policies[prefix] for prefix in policies if request.path_info.startswith(prefix))
+        response.headers.setdefault("Content-Security-Policy", policy)
+        return response
 
 
 class SessionMiddleware(PagesOnly, sessions.SessionMiddleware):

@@ -90,6 +90,15 @@ CSRF_COOKIE_SECURE = SESSION_COOKIE_SECURE = RWKV.https
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if RWKV.https else None
 SECURE_HSTS_SECONDS = 3600 if RWKV.https else 0
 X_FRAME_OPTIONS = "DENY"
+_policy = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+_inline_styles = "; style-src 'self' 'unsafe-inline'; img-src 'self' data:"
+CONTENT_SECURITY_POLICIES = {  # by the beginning of the path; the first that fits
+    # The form of celery-beat has an inline script, and the admin's Alpine evaluates attributes.
+    "/admin/django_celery_beat/": f"{_policy}{_inline_styles}; script-src 'self' 'unsafe-eval' 'unsafe-inline'",
+    "/admin/": f"{_policy}{_inline_styles}; script-src 'self' 'unsafe-eval'",
+    "/docs/": f"{_policy}{_inline_styles}",
+    "/": _policy,
+}
 SILENCED_SYSTEM_CHECKS = [
     # These look for the dotted names of Django's middlewares; rwkvsite.middleware subclasses them, and
     # rwkv.E001 looks for those.
@@ -112,6 +121,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
+AUTHENTICATION_BACKENDS = ["rwkvsite.logins.FewFailures", "django.contrib.auth.backends.ModelBackend"]
 LOGIN_URL = reverse_lazy("login")
 LOGIN_REDIRECT_URL = "/"
 
@@ -207,7 +217,7 @@ UNFOLD = {
         "show_all_applications": True,
         "navigation": [
             {
-                "title": "Service",
+                "title": _("Service"),
                 "items": [
                     {
                         "title": _("Operations"),
@@ -215,90 +225,94 @@ UNFOLD = {
                         "link": reverse_lazy("admin:inference_engine_changelist"),
                     },
                     {
-                        "title": "Sessions",
+                        "title": _("Sessions"),
                         "icon": "forum",
                         "link": reverse_lazy("admin:rwkv_sessions_session_changelist"),
                     },
                     {
-                        "title": "Tuned states",
+                        "title": _("Tuned states"),
                         "icon": "tune",
                         "link": reverse_lazy("admin:rwkv_sessions_initialstate_changelist"),
                     },
                     {
-                        "title": "Batch jobs",
+                        "title": _("Batch jobs"),
                         "icon": "list",
                         "link": reverse_lazy("admin:inference_batchjob_changelist"),
                     },
                     {
-                        "title": "Translations",
+                        "title": _("Translations"),
                         "icon": "translate",
                         "link": reverse_lazy("admin:inference_translationjob_changelist"),
                     },
-                    {"title": "Files", "icon": "draft", "link": reverse_lazy("admin:inference_storedfile_changelist")},
-                    {"title": "API keys", "icon": "key", "link": reverse_lazy("admin:inference_apikey_changelist")},
                     {
-                        "title": "Schedule",
+                        "title": _("Files"),
+                        "icon": "draft",
+                        "link": reverse_lazy("admin:inference_storedfile_changelist"),
+                    },
+                    {"title": _("API keys"), "icon": "key", "link": reverse_lazy("admin:inference_apikey_changelist")},
+                    {
+                        "title": _("Schedule"),
                         "icon": "schedule",
                         "link": reverse_lazy("admin:django_celery_beat_periodictask_changelist"),
                     },
-                    {"title": "Users", "icon": "person", "link": reverse_lazy("admin:auth_user_changelist")},
+                    {"title": _("Users"), "icon": "person", "link": reverse_lazy("admin:auth_user_changelist")},
                 ],
             },
             {
-                "title": "Benchmarks",
+                "title": _("Benchmarks"),
                 "items": [
                     {
-                        "title": "Runs",
+                        "title": _("Runs"),
                         "icon": "speed",
                         "link": reverse_lazy("admin:benchmarks_run_changelist"),
                     },
                     {
-                        "title": "Scenarios",
+                        "title": _("Scenarios"),
                         "icon": "science",
                         "link": reverse_lazy("admin:benchmarks_scenario_changelist"),
                     },
                     {
-                        "title": "Benchmark schedules",
+                        "title": _("Benchmark schedules"),
                         "icon": "event_repeat",
                         "link": reverse_lazy("admin:benchmarks_schedule_changelist"),
                     },
                     {
-                        "title": "Trends",
+                        "title": _("Trends"),
                         "icon": "trending_up",
                         "link": reverse_lazy("admin:benchmarks_run_trends"),
                     },
                     {
-                        "title": "Evals",
+                        "title": _("Evals"),
                         "icon": "fact_check",
                         "link": reverse_lazy("admin:benchmarks_evalrun_changelist"),
                     },
                     {
-                        "title": "Eval sweeps",
+                        "title": _("Eval sweeps"),
                         "icon": "checklist",
                         "link": reverse_lazy("admin:benchmarks_evalsweep_changelist"),
                     },
                     {
-                        "title": "Eval schedules",
+                        "title": _("Eval schedules"),
                         "icon": "event_repeat",
                         "link": reverse_lazy("admin:benchmarks_evalschedule_changelist"),
                     },
                     {
-                        "title": "Targets",
+                        "title": _("Targets"),
                         "icon": "dns",
                         "link": reverse_lazy("admin:benchmarks_target_changelist"),
                     },
                     {
-                        "title": "Data sets",
+                        "title": _("Data sets"),
                         "icon": "dataset",
                         "link": reverse_lazy("admin:benchmarks_dataset_changelist"),
                     },
                     {
-                        "title": "Gates",
+                        "title": _("Gates"),
                         "icon": "rule",
                         "link": reverse_lazy("admin:benchmarks_gaterule_changelist"),
                     },
                     {
-                        "title": "Baselines",
+                        "title": _("Baselines"),
                         "icon": "flag",
                         "link": reverse_lazy("admin:benchmarks_baseline_changelist"),
                     },

@@ -5,7 +5,8 @@ import logging
 from celery import current_app
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Sum
+from django.db.models.functions import Length
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 
@@ -25,11 +26,16 @@ log = logging.getLogger(__name__)
 LOOK = "inference.translation.tasks.queue_translations"
 MESSAGE_SECONDS = 60.0  # a message that no worker took in this time is repeated by the schedule
 MAX_OPEN_JOBS = 20  # of one user
+MAX_STORED_CHARACTERS = 100_000_000  # in the files of all jobs of one user, until they are deleted or expire
 ROWS_AT_ONCE = 1000
 
 
 class TooManyJobs(Exception):
     """The user has MAX_OPEN_JOBS jobs that are not over."""
+
+
+class TooMuchText(Exception):
+    """The user's jobs hold MAX_STORED_CHARACTERS, those that are over too."""
 
 
 def create_jobs(
@@ -40,12 +46,18 @@ def create_jobs(
     target_language: str,
     glossary: str = "",
 ) -> list[TranslationJob]:
-    """Queue a job for each (filename, document): all of them or none. Raises TooManyJobs."""
+    """Queue a job for each (filename, document). Raises TooManyJobs, TooMuchText, and then queues none.
+
+    Each job is a transaction of its own: writers of SQLite wait for each other, and a job may have many lines.
+    """
     if TranslationJob.objects.open().filter(user=user).count() + len(documents) > MAX_OPEN_JOBS:
         raise TooManyJobs
-    with transaction.atomic():
-        jobs = []
-        for filename, document in documents:
+    held = TranslationSource.objects.filter(job__user=user).aggregate(sum=Sum(Length("text")))["sum"] or 0
+    if held + sum(len(document.text) for _, document in documents) > MAX_STORED_CHARACTERS:
+        raise TooMuchText
+    jobs = []
+    for filename, document in documents:
+        with transaction.atomic():
             job = TranslationJob.objects.create(
                 user=user,
                 filename=filename,
@@ -65,7 +77,7 @@ def create_jobs(
                 for number, text in enumerate(document.lines, start=1)
             ]
             TranslationLine.objects.bulk_create(lines, batch_size=ROWS_AT_ONCE)
-            jobs.append(job)
+        jobs.append(job)
     nudge()
     return jobs
 

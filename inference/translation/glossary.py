@@ -7,6 +7,7 @@ is then replaced by what the glossary says.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from django.utils.translation import gettext as _
 
@@ -15,7 +16,8 @@ MAX_TERM_CHARACTERS = 200
 
 # Scripts with spaces between their words: a term does not begin or end in the midst of one.
 _LETTER = r"[0-9A-Za-z_\u00c0-\u052f]"
-_MARKER = re.compile(r"\{\{(\d+)\}\}")
+# A text may have markers of its own, of any length: ours are the shortest that it has not.
+_MARKER = re.compile(r"\{\{[0-9]+\}\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +60,11 @@ class Glossary:
         if not self._targets:
             return text, {}
         restored: dict[str, str] = {}
-        taken = {int(number) for number in _MARKER.findall(text)}
+        taken = set(_MARKER.findall(text))
+        free = (marker for number in count(1) if (marker := f"{{{{{number}}}}}") not in taken)
 
         def mark(match: re.Match[str]) -> str:
-            number = max(taken, default=0) + 1
-            taken.add(number)
-            marker = f"{{{{{number}}}}}"
+            marker = next(free)
             restored[marker] = self._targets[match[0]]
             return marker
 

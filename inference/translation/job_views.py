@@ -15,6 +15,8 @@ from inference.translation.files import download_name, write_file
 from inference.translation.models import TranslationJob
 from inference.translation.presenting import describe_job, read_window, version_of
 
+MOST_DIGITS = 8  # of the number of a line or page
+
 
 @signed_in
 @require_GET
@@ -50,7 +52,7 @@ def retry(request: HttpRequest, key: str) -> HttpResponse:
     number = request.POST.get("line", "")
     if not number:
         actions.retry_rest(job)
-    elif number.isdecimal():
+    elif number.isdecimal() and len(number) < MOST_DIGITS:
         actions.retry_line(job, int(number))
     return _after(request, job)
 
@@ -101,4 +103,4 @@ def _place(request: HttpRequest) -> tuple[int, str]:
     """The page and the filter that the request names, if it names them well."""
     given = request.POST if request.method == "POST" else request.GET
     page = given.get("page", "")
-    return int(page) if page.isdecimal() and len(page) < 8 else 1, given.get("show", "")
+    return int(page) if page.isdecimal() and len(page) < MOST_DIGITS else 1, given.get("show", "")

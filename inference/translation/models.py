@@ -126,6 +126,11 @@ class TranslationJob(models.Model):
         self.refresh_from_db(fields=["status", "done", "failed"])
         return bool(changed)
 
+    def put_behind(self) -> None:
+        """After the others that wait. Without effect when another runner has the job already, or it is over."""
+        mine = TranslationJob.objects.open().filter(pk=self.pk, lease=self.lease)
+        mine.update(status=Status.QUEUED, queued_at=timezone.now())
+
     def release(self) -> None:
         """Give the lease back. Without effect when another runner has it already."""
         TranslationJob.objects.filter(pk=self.pk, lease=self.lease).update(lease="", lease_until=None)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from inference.translation.languages import display_name
+from inference.translation.line_errors import in_page_language
 from inference.translation.models import LineStatus, Status, TranslationJob, TranslationLine
 
 LINES_PER_PAGE = 50
@@ -32,6 +33,7 @@ class JobView:
 class LineView:
     line: TranslationLine
     tone: str
+    error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def read_window(job: TranslationJob, page: int, show: str) -> Window:
     else:
         window = lines.filter(number__gt=first, number__lte=first + LINES_PER_PAGE)
     return Window(
-        [LineView(line, _TONES[LineStatus(line.status)]) for line in window],
+        [LineView(line, _TONES[LineStatus(line.status)], in_page_language(line.error)) for line in window],
         page,
         pages,
         show,

@@ -10,14 +10,16 @@ import threading
 import time
 from collections.abc import Sequence
 
+import aiohttp
 from asgiref.sync import async_to_sync, sync_to_async
 from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
-from inference.batches.sender import CONCURRENCY, open_session
+from inference.batches.sender import CONCURRENCY, KeyRefused, open_session
 from inference.translation.formats import FORMATS
 from inference.translation.glossary import Glossary, parse_glossary
+from inference.translation.line_errors import KEY_REFUSED, UNEXPECTED
 from inference.translation.models import LineStatus, Status, TranslationJob, TranslationLine
 from inference.translation.sender import Outcome, Translator
 
@@ -30,8 +32,12 @@ TURN_LINES = 2000
 
 
 def run(job: TranslationJob, stopping: threading.Event) -> None:
-    """Advance the job for one turn. Raises LeaseLost, KeyRefused."""
-    async_to_sync(_translate_lines)(job, stopping)
+    """Advance the job for one turn. Raises LeaseLost."""
+    try:
+        async_to_sync(_translate_lines)(job, stopping)
+    except KeyRefused as error:
+        log.error("translation %s: %s", job.key, error)
+        _fail_rest(job)
     if job.status == Status.RUNNING and not stopping.is_set():
         _end_turn(job)
     log.info("translation %s: %s, %d of %d lines", job.key, job.status, job.done + job.failed, job.total)
@@ -51,7 +57,7 @@ async def _translate_lines(job: TranslationJob, stopping: threading.Event) -> No
 
     async def work() -> None:
         for number, text in lines:  # shared: each of the workers takes the next line
-            outcomes.append(await translator.translate(session, number, text))
+            outcomes.append(await _translate_line(translator, session, number, text))
             if time.monotonic() > turn_ends:
                 return
 
@@ -71,6 +77,17 @@ async def _translate_lines(job: TranslationJob, stopping: threading.Event) -> No
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
     await _store_all(job, outcomes)
+
+
+async def _translate_line(translator: Translator, session: aiohttp.ClientSession, number: int, text: str) -> Outcome:
+    """An outcome whatever happens: one line must not be in the way of the others. Raises KeyRefused."""
+    try:
+        return await translator.translate(session, number, text)
+    except KeyRefused:
+        raise
+    except Exception:
+        log.exception("line %d could not be translated", number)
+        return Outcome(number, error=UNEXPECTED)
 
 
 def _waiting_lines(job: TranslationJob) -> list[tuple[int, str]]:
@@ -106,6 +123,16 @@ def _store(job: TranslationJob, outcomes: Sequence[Outcome]) -> None:
             ],
             ["status", "translation", "error", "answered_at"],
         )
+
+
+def _fail_rest(job: TranslationJob) -> None:
+    """No line can be translated for now: whoever waits is told why, and may try again."""
+    with transaction.atomic():
+        if not job.write():
+            return
+        waiting = job.lines.filter(status=LineStatus.WAITING)
+        count = waiting.update(status=LineStatus.FAILED, error=KEY_REFUSED, answered_at=timezone.now())
+        job.write(failed=F("failed") + count)
 
 
 def _end_turn(job: TranslationJob) -> None:

@@ -1,5 +1,6 @@
 """One line's way to the translation endpoint and back."""
 
+import logging
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -11,7 +12,10 @@ from inference.batches.lines import RequestLine
 from inference.batches.sender import ask
 from inference.translation.formats.document import Format, has_words
 from inference.translation.glossary import Glossary, restore
+from inference.translation.line_errors import NOT_AS_EXPECTED
 from inference.translation.models import MAX_ERROR
+
+log = logging.getLogger(__name__)
 
 PATH = "/translate/v1/batch-translate"
 
@@ -72,6 +76,7 @@ class Translator:
                 return Outcome(number, error=refusal.error[:MAX_ERROR])
             reply = msgspec.json.decode(response.body, type=_Reply)
         except msgspec.MsgspecError as error:
-            return Outcome(number, error=f"HTTP {response.status_code}, not as expected: {error}"[:MAX_ERROR])
+            log.error("line %d: HTTP %d with a body that is not as expected: %s", number, response.status_code, error)
+            return Outcome(number, error=NOT_AS_EXPECTED)
         # PostgreSQL's text holds every character but NUL.
         return Outcome(number, restore(reply.translations[0].text, restored).replace("\0", ""))

@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 
 # One at a time: it keeps an engine busy, and holds one of the worker's threads. Jobs take turns.
 RUNNING_JOBS = 1
+FAILED_TURN_SECONDS = 5.0  # before the next turn of whichever job, so that a failing one is not tried all the time
 
 _stopping = threading.Event()
 
@@ -33,14 +34,19 @@ def run_translation(key: str) -> None:
     job = TranslationJob.objects.claim(key)
     if job is None:
         return
+    pause = 0.0
     try:
         runner.run(job, _stopping)
     except LeaseLost:
         log.warning("translation %s: deleted, or another worker has it now", key)
+    except Exception:  # the database was away, say: the other jobs must not wait for this one
+        log.exception("translation %s: its turn has failed", key)
+        pause = FAILED_TURN_SECONDS
+        job.put_behind()
     finally:
         job.release()
     if not _stopping.is_set():
-        nudge()
+        nudge(pause)
 
 
 @shared_task

@@ -9,6 +9,7 @@ from django.http import HttpRequest
 
 MAX_BYTES = 10 * 10**6  # of all the files and the text of one form
 MAX_OTHER_BYTES = 10**6  # what multipart adds, and the other fields
+MOST_DIGITS = 20  # of a length that is worth reading
 
 
 class BoundedUploadHandler(FileUploadHandler):
@@ -35,6 +36,6 @@ class BoundedUploadHandler(FileUploadHandler):
 def bound_upload(request: HttpRequest) -> None:
     """Have the request's body read within bounds. Raises RequestDataTooBig for one that announces to be larger."""
     announced = request.META.get("CONTENT_LENGTH", "")
-    if announced.isdecimal() and int(announced) > MAX_BYTES + MAX_OTHER_BYTES:
+    if announced.isdecimal() and (len(announced) > MOST_DIGITS or int(announced) > MAX_BYTES + MAX_OTHER_BYTES):
         raise RequestDataTooBig
     request.upload_handlers = [BoundedUploadHandler()]

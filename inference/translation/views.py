@@ -1,7 +1,7 @@
 """/translate/: the form that starts jobs, and the list of a user's jobs."""
 
 from django.contrib import messages
-from django.core.exceptions import RequestDataTooBig
+from django.core.exceptions import RequestDataTooBig, TooManyFilesSent
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -11,7 +11,13 @@ from django.views.decorators.csrf import csrf_exempt, csrf_protect
 from django.views.decorators.http import require_GET, require_http_methods
 
 from inference.translation.access import signed_in
-from inference.translation.actions import MAX_OPEN_JOBS, TooManyJobs, create_jobs
+from inference.translation.actions import (
+    MAX_OPEN_JOBS,
+    MAX_STORED_CHARACTERS,
+    TooManyJobs,
+    TooMuchText,
+    create_jobs,
+)
 from inference.translation.formats import EXTENSIONS
 from inference.translation.forms import TranslationForm
 from inference.translation.models import TranslationJob
@@ -33,6 +39,9 @@ def translate(request: HttpRequest) -> HttpResponse:
             form = TranslationForm(initial=_last_choices(request))
             too_large = _("That is too large: text and files may have %(megabytes)d MB together.")
             return _render(request, form, 413, too_large % {"megabytes": MAX_BYTES // 10**6})
+        except TooManyFilesSent:
+            form = TranslationForm(initial=_last_choices(request))
+            return _render(request, form, 400, _("At most %(most)d files at one time.") % {"most": MAX_OPEN_JOBS})
     return _render(request, TranslationForm(initial=_last_choices(request)))
 
 
@@ -60,6 +69,9 @@ def _receive(request: HttpRequest) -> HttpResponse:
     except TooManyJobs:
         error = _("You may have %(most)d jobs at one time that are not done. Wait for some, or cancel them.")
         return _render(request, form, 429, error % {"most": MAX_OPEN_JOBS})
+    except TooMuchText:
+        error = _("Your translations may hold %(most)d million characters together. Delete some that you have.")
+        return _render(request, form, 429, error % {"most": MAX_STORED_CHARACTERS // 10**6})
     if len(jobs) == 1:
         return redirect("translation", key=jobs[0].key)
     started = ngettext("%(count)d job has been started.", "%(count)d jobs have been started.", len(jobs))
@@ -84,6 +96,7 @@ def _render(request: HttpRequest, form: TranslationForm, status: int = 200, erro
         "extensions": EXTENSIONS,
         "megabytes": MAX_BYTES // 10**6,
         "max_bytes": MAX_BYTES,
+        "max_files": MAX_OPEN_JOBS,
     }
     return render(request, "inference/translate.html", context, status=status)
 

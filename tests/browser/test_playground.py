@@ -113,6 +113,7 @@ def test_a_chat_goes_on_from_the_answer_that_was_picked(page):
     picked = page.locator(".answer-text").nth(1).text_content().strip()
     page.get_by_role("button", name="Continue with this").click()
     page.fill("#text", "And then?")
+    assert_accessible(page)
     with page.expect_request("**/v1/chat/completions") as sent:
         page.keyboard.press("Control+Enter")
     assert sent.value.post_data_json["messages"] == [
@@ -139,6 +140,7 @@ def test_a_sessions_branches_grow_from_the_one_that_is_chosen(page, service):
     send(page, "Go on")
     expect(page.locator("#branches ul ul ul li")).to_have_text(re.compile("^Branch 3 Go on"))
     expect(page.get_by_role("radio", name="Branch 3")).to_be_checked()
+    assert_accessible(page)
     screenshot(page, "playground-session")
     kept = {item["session_id"] for item in ask(service.url, "/state/status")["sessions"]}
     assert {f"{session}:{index}" for index in (1, 2, 3)} <= kept
@@ -191,6 +193,24 @@ def test_the_same_request_as_code_gives_the_same_answer(page, mode):
     frames = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, check=True).stdout
     choices = [choice for line in re.findall(r"data: (\{.*)", frames) for choice in json.loads(line).get("choices", [])]
     assert "".join(choice.get("text") or choice.get("delta", {}).get("content") or "" for choice in choices) == answer
+
+
+def test_each_request_of_a_session_is_there_as_code(page):
+    page.get_by_role("radio", name="Session").check()
+    set_fields(page, max_tokens=4, seed=7)
+    page.fill("#answers", "3")
+    page.fill("#text", "Hello")
+    choice = page.get_by_role("combobox", name="Request")
+    expect(choice.locator("option")).to_have_text(["Answer 1", "Answer 2", "Answer 3"])
+    with page.expect_request("**/multi_state/chat/completions"):
+        page.click("#send")
+    expect(page.locator("#status")).to_contain_text("Done")
+    for number, seed in enumerate((7, 8, 9)):  # what was sent
+        choice.select_option(index=number)
+        expect(page.locator("#code")).to_contain_text(f'"seed":{seed}')
+    page.click("#add-set")
+    page.fill("#text", "Hello")
+    expect(choice.locator("option").last).to_have_text("Set B, answer 3")
 
 
 def test_what_cannot_be_sent_is_told(page):
@@ -283,9 +303,9 @@ def tab_to(page: Page, selector: str, key: str = "Tab") -> None:
     raise AssertionError(f"{key} does not lead to {selector}")
 
 
-LOOKS = {
-    "light": {},
-    "phone-dark-zh": {"viewport": PHONE, "locale": "zh-CN", "color_scheme": "dark"},
+LOOKS = {  # by the end of the names of their pictures
+    "": {},
+    "-phone-dark-zh": {"viewport": PHONE, "locale": "zh-CN", "color_scheme": "dark"},
 }
 
 
@@ -293,9 +313,9 @@ LOOKS = {
 def test_pages_are_accessible_and_fit_in_every_look(browser, service, look):
     with visit(browser, service.url, **LOOKS[look]) as page:
         page.goto("/")
-        check_look(page, f"home-{look}")
+        check_look(page, f"home{look}")
         opened(page)
-        check_look(page, f"playground-{look}")
+        check_look(page, f"playground-empty{look}")
 
 
 def check_look(page: Page, name: str) -> None:

@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.visits import PHONE, assert_accessible, screenshot, visit
 from tests.service import Service
+from tests.translation.test_files import zip_bomb
 from tests.translation.visitor import PASSWORD, add_user
 
 LINES = int(os.environ.get("TRANSLATE_LINES", "300"))
@@ -125,7 +126,7 @@ def test_a_file_from_its_drop_to_its_download(page, translating):
     page.get_by_role("link", name="Next").first.click()
     expect(page.locator("#line-51")).to_be_visible()
     page.get_by_role("button", name="Copy").click()
-    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="Copied.")).to_be_visible()
     assert len(page.evaluate("navigator.clipboard.readText()").split("\n")) == LINES
     assert_accessible(page)
     page.get_by_role("link", name="All translations").click()
@@ -169,11 +170,13 @@ def test_hostile_files_are_told_apart_and_nothing_runs(page, tmp_path):
     page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
     for name, content, message in [
         ("latin.txt", "schön".encode("latin-1"), "latin.txt: The file is not valid UTF-8"),
-        ("bomb.txt", b"PK\x03\x04" + bytes(50), "bomb.txt: The file is an archive (ZIP)"),
+        ("bomb.txt", zip_bomb(), "bomb.txt: The file is an archive (ZIP)"),
+        ("bomb.docx", zip_bomb(), "bomb.docx: Such files cannot be translated."),
     ]:
         send(page, name, content)
         expect(page.locator("#errors")).to_contain_text(message)
         expect(page.locator("#errors")).to_be_focused()
+        assert_accessible(page)
         assert page.complaints == [f"400 for {page.url}"]
         page.complaints.clear()
     huge = tmp_path / "huge.txt"
@@ -192,27 +195,152 @@ def test_hostile_files_are_told_apart_and_nothing_runs(page, tmp_path):
 
 def test_with_the_keyboard_alone(page):
     page.goto("/translate/")
-
-    def tab_to(selector: str) -> None:
-        for _ in range(40):
-            page.keyboard.press("Tab")
-            if page.evaluate("selector => document.activeElement.matches(selector)", selector):
-                return
-        raise AssertionError(f"no Tab leads to {selector}")
-
-    tab_to("#id_text")
+    tab_to(page, "#id_text")
     page.keyboard.type("Good morning")
-    tab_to("#new-translation button.primary")
+    tab_to(page, "#new-translation button.primary")
     page.keyboard.press("Enter")
     wait_for(page, "done")
-    tab_to("#retry-1")
+    tab_to(page, "#retry-1")
     page.keyboard.press("Enter")
     wait_for(page, "done")
-    tab_to("[data-confirm]")
+    tab_to(page, "[data-confirm]")
     page.once("dialog", lambda dialog: dialog.accept())
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile("/translate/$"))
     expect(page.get_by_text("has been deleted")).to_be_visible()
+
+
+def test_a_file_with_the_keyboard_alone(page, tmp_path):
+    """Choose it, leave the page where it is while it is refreshed, turn to the next lines, download, cancel."""
+    file = tmp_path / "novel.txt"
+    file.write_text("\n".join(TEXTS))
+    page.goto("/translate/")
+    tab_to(page, "#id_files")
+    with page.expect_file_chooser() as chooser:
+        page.keyboard.press("Space")
+    chooser.value.set_files(str(file))
+    expect(page.locator("#chosen-files")).to_have_text("novel.txt")
+    tab_to(page, "#new-translation button.primary")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/translate/jobs/*/")
+    tab_to(page, "#next-top")
+    summary = page.locator("#job-summary")
+    before = summary.inner_text()
+    expect(summary).not_to_have_text(before, use_inner_text=True)  # it was refreshed
+    expect(page.locator("#next-top")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#line-51")).to_be_visible()
+    tab_to(page, "#download")
+    with page.expect_download() as event:
+        page.keyboard.press("Enter")
+    assert len(Path(event.value.path()).read_text().splitlines()) == LINES
+    tab_to(page, "#cancel", "Shift+Tab")
+    page.keyboard.press("Enter")
+    wait_for(page, "cancelled")
+    expect(page.get_by_role("status").filter(has_text="cancelled")).to_contain_text(f"of {LINES} lines")
+
+
+def tab_to(page: Page, selector: str, key: str = "Tab") -> None:
+    for _ in range(40):
+        page.keyboard.press(key)
+        if page.evaluate("selector => document.activeElement.matches(selector)", selector):
+            return
+    raise AssertionError(f"no {key} leads to {selector}")
+
+
+def test_a_server_that_does_not_answer_well_is_told_of_until_it_does(page):
+    send(page, "novel.txt", "\n".join(TEXTS))
+    lines = re.compile("/translate/jobs/.*/lines/")
+    offline = page.locator("#offline")
+    for fail in (lambda route: route.fulfill(status=503), lambda route: route.abort()):
+        page.route(lines, fail)
+        expect(offline).to_be_visible()
+        for _ in range(2):  # the next requests do not hide it
+            with page.expect_request(lines):
+                pass
+        expect(offline).to_be_visible()
+        page.unroute(lines)
+        expect(offline).to_be_hidden()
+    page.get_by_role("button", name="Cancel").click()
+    wait_for(page, "cancelled")
+    page.complaints.clear()
+
+
+@pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be", "utf-8-sig"])
+def test_a_copy_is_the_text_in_whatever_encoding_it_came(page, codec):
+    mark = "\ufeff".encode(codec) if codec != "utf-8-sig" else b""
+    send(page, "a.txt", mark + "12 你好".encode(codec), glossary="你好 = héllo")
+    wait_for(page, "done")
+    page.get_by_role("button", name="Copy").click()
+    expect(page.get_by_role("status").filter(has_text="Copied.")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == "12 héllo"
+
+
+def test_a_copy_over_plain_http_where_there_is_no_clipboard(browser, translating, signed_in):
+    with visiting(browser, translating, signed_in) as page:
+        page.add_init_script("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+        send(page, "a.txt", "你好", glossary="你好 = hello")
+        wait_for(page, "done")
+        copy = page.get_by_role("button", name="Copy")
+        copy.click()
+        expect(page.get_by_role("status").filter(has_text="Copied.")).to_be_visible()
+        expect(copy).to_be_focused()
+        page.goto("/translate/")
+        page.locator("#id_text").focus()
+        page.keyboard.press("Control+V")
+        expect(page.locator("#id_text")).to_have_value("hello")
+        page.add_init_script("document.execCommand = () => false")
+        page.go_back()
+        page.get_by_role("button", name="Copy").click()
+        expect(page.get_by_role("status").filter(has_text="did not allow copying")).to_be_visible()
+
+
+def test_what_is_too_much_is_told_before_it_is_sent(page):
+    page.goto("/translate/")
+    page.fill("#id_text", "kept")
+    files = [{"name": f"{number}.txt", "mimeType": "text/plain", "buffer": b"a"} for number in range(101)]
+    page.set_input_files("#id_files", files)
+    expect(page.locator("#files-problem")).to_have_text("These are more than 20 files.")
+    page.locator("#new-translation button.primary").click()
+    expect(page.locator("#id_files")).to_be_focused()
+    assert_accessible(page)
+    page.set_input_files("#id_files", files[:1])
+    expect(page.locator("#files-problem")).to_be_hidden()
+    page.locator("#id_text").evaluate("area => { area.value = 'long '.repeat(2_100_000); }")
+    page.locator("#new-translation button.primary").click()
+    expect(page.locator("#files-problem")).to_have_text("Text and files are larger than 10 MB together.")
+    assert urlsplit(page.url).path == "/translate/"
+
+
+PHRASES = {
+    "Good morning.": "早上好。",
+    "Where is the library?": "图书馆在哪里？",
+    "The train leaves at nine.": "火车九点开。",
+    "I would like a cup of tea.": "我想要一杯茶。",
+    "The fox jumps over the dog.": "狐狸跳过了狗。",
+    "It will rain tomorrow.": "明天会下雨。",
+    "She reads a book every week.": "她每周读一本书。",
+    "See you next year!": "明年见！",
+}
+
+
+def test_a_glossary_of_whole_sentences_side_by_side(page):
+    glossary = "\n".join(f"{source} = {target}" for source, target in PHRASES.items())
+    send(page, "phrases.txt", "\n".join(PHRASES), glossary=glossary)
+    wait_for(page, "done")
+    assert page.locator(".line-translation").all_inner_texts() == list(PHRASES.values())
+    screenshot(page, "translation")
+
+
+def test_the_login_in_chinese(browser, translating):
+    with visit(browser, translating.url, locale="zh-CN") as page:
+        page.goto("/translate/")
+        expect(page.get_by_role("heading", name="登录")).to_be_visible()
+        page.fill("#id_username", "nobody")
+        page.fill("#id_password", "wrong")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("alert")).to_be_visible()
+        assert_accessible(page)
 
 
 def test_in_chinese_on_a_dark_phone(browser, translating, signed_in):
@@ -243,5 +371,10 @@ def test_a_page_whose_login_is_over_leads_to_the_login(browser, translating, sig
         page.fill("#id_text", "\n".join(TEXTS))
         page.locator("#new-translation button.primary").click()
         expect(page.locator("#lines")).to_be_visible()
+        path = urlsplit(page.url).path
         page.context.clear_cookies()
-        page.wait_for_url(f"{translating.url}/login/")
+        page.wait_for_url(f"{translating.url}/login/?next={path}")
+        page.fill("#id_username", "translator")
+        page.fill("#id_password", PASSWORD)
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"{translating.url}{path}")

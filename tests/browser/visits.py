@@ -50,7 +50,7 @@ def visit(browser: Browser, url: str, **options: Any) -> Iterator[Page]:
     page.on("pageerror", lambda error: complaints.append(str(error)))
     try:
         yield page
-        assert complaints == []
+        assert complaints == [], "\n".join(complaints)
     finally:
         context.close()
 
@@ -67,7 +67,7 @@ def assert_accessible(page: Page) -> None:
     assert not found, "\n".join(found)
 
 
-def screenshot(page: Page, name: str) -> None:
-    """Save the page as a picture in the folder that SCREENSHOTS names, if it does."""
+def screenshot(page: Page, name: str, *, whole: bool = True) -> None:
+    """Save the page, or what is seen of it, as a picture in the folder that SCREENSHOTS names, if it does."""
     if folder := os.environ.get("SCREENSHOTS"):
-        page.screenshot(path=str(Path(folder) / f"{name}.png"), full_page=True)
+        page.screenshot(path=str(Path(folder) / f"{name}.png"), full_page=whole)

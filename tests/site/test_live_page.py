@@ -75,9 +75,10 @@ async def test_another_site_cannot_cancel(browser):
         assert refused.status == 403
 
 
-async def test_pages_of_other_sites_cannot_listen(browser):
+@pytest.mark.parametrize("origin", ["http://evil.example", "http://127.0.0.1:1", "null", None])
+async def test_pages_of_other_sites_and_ports_cannot_listen(browser, origin):
     with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
-        await browser.ws_connect(LIVE, origin="http://evil.example")
+        await browser.ws_connect(LIVE, origin=origin)
     assert refused.value.status == 403
 
 

@@ -98,6 +98,16 @@ async def test_scripts_and_styles_are_files_of_this_server(web, path):
     assert re.findall(r"<style|\sstyle=|\son\w+=|https?://(?!127\.0\.0\.1)", page) == []
 
 
+@pytest.mark.parametrize("path", [*PAGES, "/login/", "/docs/", "/admin/login/"])
+async def test_pages_say_that_nothing_inline_and_nothing_from_elsewhere_runs(web, path):
+    async with web.get(path) as page:
+        policy = dict(part.strip().split(" ", 1) for part in page.headers["Content-Security-Policy"].split(";"))
+    assert policy["default-src"] == "'self'" and policy["frame-ancestors"] == "'none'"
+    assert "'unsafe-inline'" not in policy.get("script-src", "") and "//" not in str(policy)
+    async with web.get("/health") as answer:
+        assert "Content-Security-Policy" not in answer.headers  # the API has no pages
+
+
 async def test_pages_cannot_be_framed(web):
     for path in PAGES:
         async with web.get(path) as page:

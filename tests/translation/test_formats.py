@@ -3,12 +3,16 @@
 import csv
 import io
 import json
+import subprocess
+import sys
 
 import polib
 import pytest
 
 from inference.translation.formats import EXTENSIONS, FORMATS, format_of
+from inference.translation.formats.csv_cells import MAX_COLUMNS
 from inference.translation.formats.document import BadFile, Options, fill
+from rwkvsite.env import BASE_DIR
 
 MARKDOWN = """---
 title: front matter
@@ -241,3 +245,57 @@ def test_po_as_gettext_reads_it(tmp_path):
 def test_what_cannot_be_read_is_told_with_its_place(name, text, options, message):
     with pytest.raises(BadFile, match=message):
         list(FORMATS[name].segments(text, options))
+
+
+def test_a_row_of_too_many_cells_is_refused():
+    with pytest.raises(BadFile, match=f"line 3 has more than {MAX_COLUMNS} columns"):
+        list(FORMATS["csv"].segments("a\nb\n" + "," * (MAX_COLUMNS + 1), Options()))
+
+
+MEGABYTE = 10**6
+LARGE = {
+    "spaces in a paragraph": ("md", "a" + " " * MEGABYTE + "b\n", ["a" + " " * MEGABYTE + "b"]),
+    "cues without blank lines": (
+        "srt",
+        "00:00:01,000 --> 00:00:02,000\nword\n" * (MEGABYTE // 35),
+        ["word"] * (MEGABYTE // 35),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LARGE)
+def test_large_files_take_time_in_proportion(what):
+    """Where it grows with the square of the size, this does not end before the suite loses patience."""
+    name, text, expected = LARGE[what]
+    assert [segment.text for segment in FORMATS[name].segments(text, Options())] == expected
+
+
+def test_a_translation_of_a_megabyte_of_spaces_takes_time_in_proportion():
+    spaces = "a" + " " * MEGABYTE + "b"
+    assert translated("txt", "word", change=lambda text: f"{spaces}\n \r\n c") == f"{spaces} c"
+
+
+# For each character of a string, a pattern that could give it back would keep 100 bytes and more.
+LONG_STRINGS = {
+    "json": '["{}"]'.format("a\\n" * MEGABYTE),
+    "po": 'msgid ""\n' + '"a"\n' * MEGABYTE + 'msgstr ""\n',
+    "csv": '"{}"\n'.format('a""' * MEGABYTE),
+}
+
+
+@pytest.mark.parametrize("name", LONG_STRINGS)
+def test_long_strings_take_little_memory(name):
+    script = f"""
+import resource, sys
+from pathlib import Path
+from inference.translation.formats import FORMATS
+from inference.translation.formats.document import Options
+text = sys.stdin.read()
+limit = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + 40 * len(text)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+print(sum(len(segment.text) for segment in FORMATS[{name!r}].segments(text, Options(header=False))))
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, input=LONG_STRINGS[name], capture_output=True, text=True, cwd=BASE_DIR)
+    assert done.returncode == 0, done.stderr[-500:]
+    assert int(done.stdout) >= MEGABYTE

@@ -23,9 +23,15 @@ def test_a_term_is_a_whole_word_where_words_have_spaces():
 
 
 def test_markers_of_the_text_are_not_mistaken_for_ours():
-    marked, restored = glossary("fox = F").protect("{{1}} fox {{4}}")
-    assert marked == "{{1}} {{5}} {{4}}"
-    assert restore(marked, restored) == "{{1}} F {{4}}"
+    marked, restored = glossary("fox = F").protect("{{1}} fox {{3}} fox")
+    assert marked == "{{1}} {{2}} {{3}} {{4}}"
+    assert restore(marked, restored) == "{{1}} F {{3}} F"
+
+
+def test_markers_of_the_text_may_have_any_number_of_digits():
+    own = "{{" + "9" * 10_000 + "}}"  # more than Python turns into a number
+    marked, restored = glossary("fox = F").protect(f"{own} fox")
+    assert restore(marked, restored) == f"{own} F"
 
 
 def test_terms_are_no_patterns():

@@ -10,6 +10,7 @@ from django.test import Client
 from django.urls import reverse
 
 from inference.translation import actions, uploads
+from inference.translation.line_errors import KEY_REFUSED, UNEXPECTED
 from inference.translation.models import LineStatus, Status, TranslationJob, TranslationLine
 from inference.translation.presenting import LINES_PER_PAGE
 
@@ -40,7 +41,17 @@ def test_everything_asks_for_a_login(client, db, new_job, redis_url):
     for url in ["/translate/", "/translate/jobs/", *urls_of(job)]:
         assert client.get(url).url == f"/login/?next={url}"
         assert client.post(url).url == f"/login/?next={url}"
-        assert client.get(url, headers={"HX-Request": "true"}).headers["HX-Redirect"] == "/login/"
+        assert client.get(url, headers={"HX-Request": "true"}).headers["HX-Redirect"] == "/login/?next=/"
+
+
+def test_a_page_that_refreshes_itself_leads_to_the_login_and_back(client, db, new_job):
+    lines = urls_of(new_job("a"))[1]
+    for page, after in [
+        ("http://testserver/translate/jobs/0/?page=2&show=", "/translate/jobs/0/%3Fpage%3D2%26show%3D"),
+        ("https://example.org/elsewhere/", "/elsewhere/"),  # whatever it says, on this server
+    ]:
+        headers = {"HX-Request": "true", "HX-Current-URL": page}
+        assert client.get(lines, headers=headers).headers["HX-Redirect"] == f"/login/?next={after}"
 
 
 def test_jobs_of_others_are_not_there(pages, new_job):
@@ -138,6 +149,24 @@ def test_a_user_may_have_only_so_many_open_jobs(pages, new_job, monkeypatch):
     assert answer.status_code == 429 and "at one time" in answer.content.decode()
 
 
+def test_a_users_jobs_may_hold_only_so_much_text(pages, new_job, monkeypatch):
+    job = new_job("abcdefghij")
+    actions.cancel(job)
+    new_job("of another", owner=get_user_model().objects.create_user("other"))
+    monkeypatch.setattr(actions, "MAX_STORED_CHARACTERS", 14)
+    answer = send(pages, ("a.txt", b"ab"), text="abc")
+    assert answer.status_code == 429 and "Delete some that you have." in answer.content.decode()
+    assert TranslationJob.objects.filter(user=job.user).count() == 1
+    assert send(pages, text="abcd").status_code == 302
+    pages.post(urls_of(job)[4])
+    assert send(pages, text="abcdefghij").status_code == 302
+
+
+def test_too_many_files_are_a_message(pages):
+    answer = send(pages, *[(f"{number}.txt", b"a") for number in range(101)])
+    assert answer.status_code == 400 and "At most 20 files at one time." in answer.content.decode()
+
+
 def test_script_in_text_and_names_is_shown_as_text(pages, new_job):
     job = new_job(f"{SCRIPT} text")
     job.lines.update(status=LineStatus.DONE, translation=SCRIPT)
@@ -178,6 +207,36 @@ def test_failed_lines_can_be_shown_alone(pages, new_job):
     TranslationJob.objects.update(failed=1)
     page = pages.get(urls_of(job)[0], {"show": "failed"}).content.decode()
     assert page.count('id="line-') == 1 and "because" in page
+
+
+def test_numbers_of_lines_that_cannot_be(pages, new_job):
+    job = new_job("a")
+    for number in ("9" * 5000, "9" * 30, "0", "-1", "x"):
+        assert pages.post(urls_of(job)[3], {"line": number}).status_code == 302, number
+
+
+@pytest.mark.parametrize(
+    ("error", "chinese"),
+    [
+        (UNEXPECTED, "这一行无法翻译"),
+        (KEY_REFUSED, "服务拒绝了"),
+        ("text_list: expected at most 100 tokens, got 101", "最多 100 个词元"),
+        ("something that is not known here", "something that is not known here"),
+    ],
+)
+def test_why_a_line_failed_is_told_in_the_pages_language(pages, new_job, error, chinese):
+    job = new_job("a")
+    job.lines.update(status=LineStatus.FAILED, error=error)
+    page = pages.get(urls_of(job)[0], headers={"Accept-Language": "zh-CN"}).content.decode()
+    assert chinese in page
+    assert (error in page) is (error == chinese)
+
+
+def test_the_page_of_a_table_says_that_other_cells_stay(pages, new_job):
+    told = "formulas too"
+    assert told not in pages.get(urls_of(new_job("a"))[0]).content.decode()
+    send(pages, ("a.csv", b"a\nb\n"))
+    assert told in pages.get(urls_of(TranslationJob.objects.first())[0]).content.decode()
 
 
 def test_forms_work_without_scripts(pages, new_job):

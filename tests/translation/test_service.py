@@ -1,4 +1,4 @@
-"""The whole service: a worker that dies in the middle of a job, and a file far too large."""
+"""The whole service: a worker that dies or a restart in the middle of a job, and a file far too large."""
 
 import os
 import re
@@ -9,6 +9,7 @@ from contextlib import closing
 import pytest
 
 from tests.service import Service, wait_until
+from tests.translation.conftest import PROMPT_TOKENS
 from tests.translation.visitor import Page, Visitor, add_user, job_path
 
 LINES = 320
@@ -51,6 +52,35 @@ def test_a_job_goes_on_when_its_worker_is_killed_and_translates_nothing_twice(tr
     assert len(after) == LINES
     assert {number: after[number] for number in before} == before
     assert len(visitor.get(f"{path}download/").text.splitlines()) == LINES
+
+
+def test_a_job_goes_on_when_the_whole_service_is_restarted(tmp_path, tiny_checkpoint):
+    def start() -> Service:
+        limits = {"MAX_NEW_TOKENS": "8", "MAX_PROMPT_TOKENS": str(PROMPT_TOKENS)}
+        return Service(tmp_path, MODEL=str(tiny_checkpoint), SERVE_CELERY="true", **limits)
+
+    service = start()
+    try:
+        service.wait_until_healthy()
+        add_user(service, "translator")
+        visitor = Visitor(service)
+        visitor.log_in("translator")
+        path = job_path(visitor.translate("\n".join(f"Line {number}" for number in range(LINES)).encode(), "lines.txt"))
+        wait_until(lambda: len(done_lines(service)) > LINES // 10, SECONDS, "some lines are done")
+    finally:
+        service.stop()
+    before = done_lines(service)
+    assert LINES // 10 < len(before) < LINES
+    service = start()
+    try:
+        service.wait_until_healthy()
+        visitor = Visitor(service)
+        visitor.log_in("translator")
+        wait_until(lambda: status(visitor.get(path)) == "done", SECONDS, "the job is done")
+        after = done_lines(service)
+    finally:
+        service.stop()
+    assert len(after) == LINES and {number: after[number] for number in before} == before
 
 
 def test_a_file_of_200_mb_is_refused_and_nothing_else_is_affected(translating, visitor, tmp_path):

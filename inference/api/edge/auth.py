@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from django.conf import settings
+from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest
+from rest_framework import exceptions
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from inference.api.edge import worker_key
 from inference.models import ApiKey
+from rwkvsite.origins import is_own
 
 # A key that was disabled is refused after this time at the latest, in every process.
 REMEMBER_SECONDS = 10.0
@@ -47,7 +50,7 @@ class KeyAuthentication(BaseAuthentication):
             caller = _caller(secret) if secret else None
             if caller:
                 return caller, None
-        if _is_loopback(request) and not _secrets_exist():
+        if _is_loopback(request) and not _secrets_exist() and not _strange_page(request):
             return LOOPBACK, None
         return None
 
@@ -59,7 +62,11 @@ class Admitted(BasePermission):
     """Authenticated callers; on a view marked `may_be_open`, everyone where OPEN_ROUTES is on."""
 
     def has_permission(self, request: Request, view: object) -> bool:
-        return request.user is not None or (getattr(view, "may_be_open", False) and settings.RWKV.open_routes)
+        if request.user is not None or (getattr(view, "may_be_open", False) and settings.RWKV.open_routes):
+            return True
+        if (reason := _strange_page(request)) and _is_loopback(request) and not _secrets_exist():
+            raise exceptions.PermissionDenied(reason)  # a key would help, but so would being another page
+        return False
 
 
 class _Memory:
@@ -118,6 +125,22 @@ def _bearer_token(request: HttpRequest | Request) -> str:
     if scheme.lower() != "bearer":
         return ""
     return token.strip().encode("latin-1").decode("utf-8", errors="replace")  # WSGI reads headers as Latin-1
+
+
+def _strange_page(request: HttpRequest | Request) -> str:
+    """Why the page that calls is none of ours, or "": any page on the web can call its visitor's own machine.
+
+    Programs name no origin, and neither do pages when they only read from their own server.
+    """
+    origin = request.META.get("HTTP_ORIGIN")
+    allowed = settings.RWKV.cors_origins
+    try:
+        host = request.get_host()
+    except DisallowedHost:  # somebody's name that leads to this machine: the page calls it its own server
+        return "this server has no such name: add it to TRUSTED_HOSTS"
+    if origin is None or "*" in allowed or origin in allowed or is_own(origin, host):
+        return ""
+    return "pages of other sites may not call this server without a key: CORS_ORIGINS does not name this one"
 
 
 def _is_loopback(request: HttpRequest | Request) -> bool:

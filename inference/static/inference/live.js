@@ -13,6 +13,14 @@ const words = document.getElementById("cancel-words");
 let polling = null;
 let reconnectMs = RECONNECT_MS;
 
+/** An answer of the server that is an error. `message` is HTTP's status. */
+class Refusal extends Error {}
+
+/** In the language of the page; a browser's own words for what went wrong are in its language. */
+function reason(error) {
+  return error instanceof Refusal ? live.dataset.refused.replace("{status}", error.message) : live.dataset.unreachable;
+}
+
 function show(part, html) {
   const place = live.querySelector(`[data-part="${part}"]`);
   const fresh = place.cloneNode(false);
@@ -57,11 +65,11 @@ function updateChildren(old, fresh) {
 async function poll() {
   try {
     const response = await fetch(live.dataset.poll, { headers: { Accept: "application/json" }, redirect: "error" });
-    if (!response.ok) throw new Error(`the server answered ${response.status}`);
+    if (!response.ok) throw new Refusal(response.status);
     for (const [part, html] of Object.entries(await response.json())) show(part, html);
     if (polling) state.textContent = live.dataset.polling;
   } catch (error) {
-    state.textContent = `${live.dataset.stopped} (${error.message})`;
+    state.textContent = `${live.dataset.stopped} (${reason(error)})`;
   }
 }
 
@@ -92,10 +100,10 @@ async function cancel(event) {
   const body = new FormData(form, button);
   try {
     const response = await fetch(form.action, { method: "POST", headers: { Accept: "application/json" }, body });
-    if (!response.ok) throw new Error(`the server answered ${response.status}`);
+    if (!response.ok) throw new Refusal(response.status);
     words.textContent = (await response.json()).message;
   } catch (error) {
-    words.textContent = error.message;
+    words.textContent = reason(error);
   }
 }
 

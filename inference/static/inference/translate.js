@@ -12,23 +12,67 @@
   // Polling goes on while the server is away; somebody should know why nothing moves.
   const offline = byId("offline");
   if (offline) {
-    const show = (shown) => () => { offline.hidden = !shown; };
-    document.addEventListener("htmx:sendError", show(true));
-    document.addEventListener("htmx:responseError", show(true));
-    document.addEventListener("htmx:afterOnLoad", show(false));
+    document.addEventListener("htmx:afterRequest", (event) => { offline.hidden = Boolean(event.detail.successful); });
+    announceChanges();
+  }
+
+  function say(words, shown) {
+    const place = byId("announcement");
+    place.classList.toggle("visually-hidden", !shown);
+    place.textContent = words;
+  }
+
+  // The status alone: somebody who listens has no use for a number each second.
+  function announceChanges() {
+    let last = byId("job-status").textContent;
+    document.addEventListener("htmx:afterSwap", () => {
+      const status = byId("job-status").textContent;
+      if (status === last) return;
+      last = status;
+      say(byId("job-summary").innerText, false); // the page shows it already
+    });
   }
 
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("[data-copy]");
     if (button) {
-      const response = await fetch(button.dataset.copy);
-      if (!response.ok) return;
-      await navigator.clipboard.writeText(await response.text());
-      button.textContent = button.dataset.copied;
+      const copied = await copy(button.dataset.copy).catch(() => false);
+      say(copied ? button.dataset.copied : button.dataset.notCopied, true);
     }
     const danger = event.target.closest("[data-confirm]");
     if (danger && !confirm(danger.dataset.confirm)) event.preventDefault();
   });
+
+  async function copy(url) {
+    const response = await fetch(url);
+    if (!response.ok) return false;
+    const text = decode(await response.arrayBuffer());
+    if (navigator.clipboard) {
+      await navigator.clipboard.writeText(text);
+      return true;
+    }
+    return copyByHand(text); // over plain HTTP there is no clipboard but on this machine
+  }
+
+  // A file in UTF-16 has a byte order mark: others are not accepted.
+  function decode(buffer) {
+    const [first, second] = new Uint8Array(buffer);
+    const encoding = first === 0xff && second === 0xfe ? "utf-16le" : first === 0xfe && second === 0xff ? "utf-16be" : "utf-8";
+    return new TextDecoder(encoding).decode(buffer);
+  }
+
+  function copyByHand(text) {
+    const area = document.createElement("textarea");
+    const focused = document.activeElement;
+    area.value = text;
+    area.className = "visually-hidden";
+    document.body.append(area);
+    area.select();
+    const copied = document.execCommand("copy");
+    area.remove();
+    focused?.focus();
+    return copied;
+  }
 
   // --- The form
 
@@ -54,6 +98,7 @@
 
   files.addEventListener("change", showFiles);
   form.addEventListener("submit", (event) => {
+    checkSize();
     if (!problem.hidden) {
       event.preventDefault();
       files.focus();
@@ -65,12 +110,19 @@
     const chosen = [...files.files];
     const label = byId("chosen-files");
     label.textContent = chosen.map((file) => file.name).join(", ") || label.dataset.empty;
-    const size = chosen.reduce((sum, file) => sum + file.size, 0);
-    problem.hidden = size <= Number(form.dataset.maxBytes);
-    problem.textContent = problem.hidden ? "" : problem.dataset.tooLarge;
+    checkSize();
     const table = chosen.find((file) => /\.(csv|tsv)$/i.test(file.name));
     csvOptions.hidden = !table;
     if (table) offerColumns(table);
+  }
+
+  // What the server would refuse without reading it, so that nothing that was typed is lost.
+  function checkSize() {
+    const chosen = [...files.files];
+    const size = chosen.reduce((sum, file) => sum + file.size, new Blob([byId("id_text").value]).size);
+    const { tooMany, tooLarge } = problem.dataset;
+    problem.textContent = chosen.length > Number(form.dataset.maxFiles) ? tooMany : size > Number(form.dataset.maxBytes) ? tooLarge : "";
+    problem.hidden = problem.textContent === "";
   }
 
   // The names in the first row, as far as that has no line break in quotes: to choose from, not to rely on.

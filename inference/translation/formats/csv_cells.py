@@ -16,6 +16,7 @@ DELIMITERS = ",;\t|"
 _FORMULA = re.compile(r"\s*[=+\-@\t\r＝＋－＠]")
 _NEEDS_QUOTES = re.compile(rf'[{DELIMITERS}"\r\n]|^\s|\s$')
 _SAMPLE_CHARACTERS = 20_000
+MAX_COLUMNS = 10_000
 
 
 def find(text: str, options: Options) -> Iterator[Segment]:
@@ -30,14 +31,19 @@ def find(text: str, options: Options) -> Iterator[Segment]:
 
 
 def read_rows(text: str, delimiter: str) -> Iterator[list[tuple[int, int]]]:
-    """The spans of the cells of each row, with their quotes. Raises BadFile for an open quote."""
-    field = re.compile(rf'"(?:[^"]|"")*"(?=[{re.escape(delimiter)}\r\n]|\Z)|[^{re.escape(delimiter)}\r\n]*')
+    """The spans of the cells of each row, with their quotes. Raises BadFile for an open quote, or too many cells."""
+    field = re.compile(rf'"[^"]*+(?:""[^"]*+)*+"(?=[{re.escape(delimiter)}\r\n]|\Z)|[^{re.escape(delimiter)}\r\n]*')
     position, row = 0, []
     while position < len(text):
         match = field.match(text, position)
         if match[0].startswith('"') and match[0].count('"') % 2:
             raise BadFile(
                 _("CSV: the quote that opens in line %(line)d is not closed.") % {"line": line_at(text, position)}
+            )
+        if len(row) == MAX_COLUMNS:
+            raise BadFile(
+                _("CSV: line %(line)d has more than %(most)d columns.")
+                % {"line": line_at(text, position), "most": MAX_COLUMNS}
             )
         row.append(match.span())
         position = match.end()
@@ -55,7 +61,7 @@ def read_rows(text: str, delimiter: str) -> Iterator[list[tuple[int, int]]]:
 
 def guess_delimiter(text: str) -> str:
     """The delimiter that the first row has most of, outside of quotes."""
-    first = re.sub(r'"(?:[^"]|"")*"', "", text[:_SAMPLE_CHARACTERS]).lstrip("\r\n").splitlines()[:1]
+    first = re.sub(r'"[^"]*+(?:""[^"]*+)*+"', "", text[:_SAMPLE_CHARACTERS]).lstrip("\r\n").splitlines()[:1]
     return max(DELIMITERS, key="".join(first).count)
 
 

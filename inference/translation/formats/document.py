@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-_BREAKS = re.compile(r"\s*[\r\n\v\f\x85\u2028\u2029]+\s*")
-
 
 class BadFile(Exception):
     """The file cannot be translated. The message is for the person who sent it, in their language."""
@@ -73,7 +71,7 @@ def has_words(text: str) -> bool:
 
 
 def on_one_line(translation: str) -> str:
-    return _BREAKS.sub(" ", translation.strip())
+    return " ".join(filter(None, map(str.strip, translation.splitlines())))
 
 
 def fill(text: str, found: Iterable[Segment], translations: Sequence[str | None]) -> str:

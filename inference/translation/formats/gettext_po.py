@@ -11,10 +11,11 @@ from django.utils.translation import gettext as _
 
 from inference.translation.formats.document import BadFile, Format, Options, Segment, has_words, line_at
 
-_STRINGS = r'"(?:[^"\\\r\n]|\\.)*"(?:[ \t]*(?:\r\n|\n)[ \t]*"(?:[^"\\\r\n]|\\.)*")*'
+_CONTENT = r'[^"\\\r\n]*+(?:\\.[^"\\\r\n]*+)*+'
+_STRINGS = rf'"{_CONTENT}"(?:[ \t]*+(?:\r\n|\n)[ \t]*+"{_CONTENT}"(?=[ \t]*$))*+'
 _ENTRY = re.compile(rf"^[ \t]*(msgctxt|msgid_plural|msgid|msgstr(?:\[\d\])?)[ \t]+({_STRINGS})[ \t]*$", re.MULTILINE)
 _KEYWORD = re.compile(r"^[ \t]*(?:msg[a-z_]+|\")", re.MULTILINE)
-_LITERAL = re.compile(r'"((?:[^"\\\r\n]|\\.)*)"')
+_LITERAL = re.compile(rf'"({_CONTENT})"')
 _CHARSET = re.compile(r"charset=([\w-]+)", re.IGNORECASE)
 _ESCAPE = re.compile(r"\\(.)")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}

@@ -29,7 +29,8 @@ def find(text: str, options: Options) -> Iterator[Segment]:
         following = _TIMES.search(text, cue.end())
         limit = following.start() if following else len(text)
         if text[cue.end() : cue.end() + 1] not in ("\r", "\n"):  # a cue may be empty
-            for segment in segments(text, cue.end(), min(_END.search(text, cue.end()).start(), limit), write):
+            end = _END.search(text, cue.end(), limit).start()  # no further than the cue: a file may have no blank line
+            for segment in segments(text, cue.end(), end, write):
                 yield Segment(segment.start, segment.end, "\n".join(segment.text.splitlines()), write)
         cue = following
 

@@ -1,5 +1,7 @@
 // Calls of this server's own API: plain ones, and streams of server-sent events.
 
+import { text } from "./setup.js";
+
 const KEY = "api-key";
 
 /** An answer that is an error. `status` is HTTP's, 0 where the server was not reached or a stream broke off. */
@@ -29,7 +31,7 @@ export async function* stream(path, body, signal) {
   let rest = "";
   while (true) {
     const { done, value } = await reader.read();
-    if (done) throw new ApiError(0, "the stream broke off");
+    if (done) throw new ApiError(0, text("brokeOff"));
     const events = (rest + value).split("\n\n");
     rest = events.pop();
     for (const event of events) {
@@ -53,11 +55,11 @@ async function send(path, body, signal) {
 }
 
 async function errorMessage(response) {
-  const text = await response.text();
+  const content = await response.text();
   try {
-    return messageOf(JSON.parse(text));
+    return messageOf(JSON.parse(content));
   } catch {
-    return text || response.statusText; // not ours: a proxy's page, say
+    return content || response.statusText; // not ours: a proxy's page, say
   }
 }
 

@@ -10,13 +10,13 @@ const status = document.getElementById("copy-status");
 const buttons = [...document.querySelectorAll("[data-code]")];
 const writers = { curl: asCurl, python: asPython };
 
-let shown = []; // {name, request} of each parameter set
+let shown = []; // {label, request}
 
-/** Show these requests; `requests` has {name, request} for each parameter set. */
+/** Show one of these requests, to choose by their labels: `requests` has {label, request} for each. */
 export function showRequests(requests) {
   const chosen = Math.min(Math.max(choice.selectedIndex, 0), requests.length - 1);
   shown = requests;
-  choice.replaceChildren(...requests.map(({ name }) => new Option(text("set", { name }))));
+  choice.replaceChildren(...requests.map(({ label }) => new Option(label)));
   choice.selectedIndex = chosen;
   choice.hidden = requests.length < 2;
   write();

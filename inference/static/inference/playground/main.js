@@ -152,7 +152,16 @@ async function removeSession() {
 function showCode(input = currentInput()) {
   const wasSent = runs.length > 0 && input.text === "";
   if (wasSent) return;
-  showRequests(readSets().map(({ name, fields }) => ({ name, request: buildRequests(input, fields)[0] })));
+  showRequests(readSets().flatMap(({ name, fields }) => {
+    const requests = buildRequests(input, fields);
+    return requests.map((request, place) => ({ label: labelOf(name, requests.length > 1 ? place + 1 : 0), request }));
+  }));
+}
+
+/** What tells a request from the others: its set, and its answer's number where each answer has a request. */
+function labelOf(name, number) {
+  if (name && number) return text("setAndAnswer", { name, number });
+  return number ? text("answer", { number }) : text("set", { name });
 }
 
 startInput({ send, stop });
