@@ -63,6 +63,8 @@ class StateKeeper:
 
     def save(self, saved: SavedState) -> None:
         with self._changed:
+            if saved.digest in self._waiting:  # the newer one counts, in memory too
+                self._drop(saved.digest)
             self._waiting[saved.digest] = saved, time.monotonic()
             self._bytes += state_bytes(saved.state)
             while self._bytes > self._most_bytes and len(self._waiting) > 1:

@@ -9,6 +9,10 @@ from typing import Literal
 
 import msgspec
 
+# What every back end has room for in a row. The web refuses more by the field's name.
+MAX_STOP_IDS = 64
+MAX_LOGIT_EDITS = 1024  # entries of `logit_bias` and `bans`, and the stop ids that `min_tokens` bars
+
 END_OF_TEXT = 0  # the World vocabulary's only special id: it has no bytes and ends a document
 
 

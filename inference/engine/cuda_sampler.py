@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from inference.bus.messages import Sampling
+from inference.bus.messages import MAX_LOGIT_EDITS, MAX_STOP_IDS, Sampling
 from inference.engine.row_params import Needs, RowParams, choose_path, replay_penalties, row_needs, row_params
 from kernels.launch import kernel
 
 MAX_VOCAB = 65536  # what the kernel holds of a row
-MAX_EDITS = 1024  # entries of logit_bias, bans and min_tokens that a slot has room for
-MAX_STOPS = 64
+MAX_EDITS = MAX_LOGIT_EDITS
+MAX_STOPS = MAX_STOP_IDS
 _IN_PROMPT, _IN_OUTPUT = 1, 2  # bits of `CudaSampler.seen`
 _FOREVER = 2**31 - 1  # behind the last position
 

@@ -268,7 +268,9 @@ class StateCache:
         """Hand one head of the sweep to the durable store. False when none was left."""
         while self._sweep:
             entry = self._sweep.popleft()
-            if entry.dirty and (entry.digest in self._device or entry.digest in self._host):
+            # The same entry: its name may have come back meanwhile, and its slot may be another state's.
+            held = self._device.get(entry.digest) or self._host.get(entry.digest)
+            if entry.dirty and entry is held:
                 self._save(entry)
                 return True
         return False

@@ -1,6 +1,7 @@
 import msgspec
 import pytest
 
+from inference.api.edge.errors import InvalidRequest
 from inference.api.edge.schemas import OpenAIFields, SamplingFields
 from inference.api.generating.sampling import (
     BATCH,
@@ -16,7 +17,7 @@ from inference.api.generating.sampling import (
     choice_seed,
     collect_stops,
 )
-from inference.bus.messages import Sampling
+from inference.bus.messages import MAX_LOGIT_EDITS, MAX_STOP_IDS, Sampling
 
 
 def test_each_route_has_its_own_defaults():
@@ -52,6 +53,22 @@ def test_a_change_leaves_the_rest_as_it_was():
     assert change_sampling(before, SamplingFields()) == before
     after = change_sampling(before, SamplingFields(temperature=0.0, top_k=-1, alpha_presence=0.0))
     assert after == msgspec.structs.replace(before, temperature=0.0, top_k=0, presence=0.0)
+
+
+def test_no_more_stop_ids_than_an_engine_has_room_for():
+    most = list(range(1, MAX_STOP_IDS))
+    assert len(collect_stops(SamplingFields(stop_token_ids=most), NATIVE).ids) == MAX_STOP_IDS  # and the end of text
+    with pytest.raises(InvalidRequest, match=r"stop_token_ids: expected at most 64 ids, .* got 65"):
+        collect_stops(SamplingFields(stop_token_ids=most, stop_tokens=[1000]), NATIVE)
+
+
+def test_no_more_changed_logits_than_an_engine_has_room_for():
+    most = dict.fromkeys(range(MAX_LOGIT_EDITS), 1.0)
+    assert build_sampling(SamplingFields(logit_bias=most), NATIVE, 0).logit_bias == most
+    for more in ({"fields": SamplingFields(logit_bias=most, min_tokens=1)}, {"bans": [(0, 7)]}):
+        fields = more.pop("fields", SamplingFields(logit_bias=most))
+        with pytest.raises(InvalidRequest, match="logit_bias: expected at most"):
+            build_sampling(fields, NATIVE, 0, **more)
 
 
 @pytest.mark.parametrize(("given", "used"), [(1e-30, 0.001), (0.8, 0.8), (1e30, 1000.0)])

@@ -284,6 +284,24 @@ def test_a_resumed_row_ends_with_the_same_head():
 # -- the prefix cache ---------------------------------------------------------------------------
 
 
+def test_a_sweep_never_saves_a_slot_that_has_become_another_states():
+    rig = Rig(parked=2, host=0)
+    first, _ = rig.turn(History(digest=ROOT), [1, 2, 3])
+    rig.states.begin_sweep()
+    rig.states.forget([first.digest])
+    rig.turn(History(digest=ROOT), [7, 8])  # in the slot that has become free
+    again, reply = rig.turn(History(digest=ROOT), [1, 2, 3])
+    assert again.digest == first.digest
+    while rig.states.sweep_one():
+        pass
+    assert first.digest not in rig.store.saved
+    rig.states.begin_sweep()
+    while rig.states.sweep_one():
+        pass
+    saved = rig.store.saved[first.digest]
+    assert saved.state["fed"].tolist() + saved.pending == [1, 2, 3, *reply]
+
+
 def test_a_shared_prefix_is_prefilled_once():
     rig = Rig(prefix_bytes=2**20)
     shared = [n % 50 + 1 for n in range(2000)]

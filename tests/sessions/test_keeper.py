@@ -10,7 +10,7 @@ from django.db import DatabaseError, connection
 
 from inference.bus.messages import Generate, History, Sampling
 from inference.engine.engine import Engine
-from inference.engine.state_cache import SavedState
+from inference.engine.state_cache import SavedState, state_bytes
 from inference.engine.torch_backend import TorchBackend
 from rwkvsite.env import parse
 from sessions import keeper
@@ -247,6 +247,26 @@ def test_what_cannot_be_written_is_reported_and_the_rest_is_written(backend):
         keeper.close(1.0)
     assert [type(error) for error in errors] == [KeyError]
     assert not Snapshot.objects.filter(session__key="bad").exists()
+
+
+def test_a_state_that_comes_again_takes_the_place_of_the_one_that_waits(backend, caplog):
+    state = backend.export_state(0)
+    keeper = StateKeeper(backend.model, state, most_bytes=3 * state_bytes(state), report=lambda error: None)
+    try:
+        histories = []
+        for key in ("again", "once"):
+            head = read_head("me", key, backend.model)
+            commit(head, [5], [ord(key[0])])
+            histories.append(read_head("me", key, backend.model).history)
+        again, once = (SavedState(digest=one.digest, tokens=one.tokens, pending=[], state=state) for one in histories)
+        with keeper._changed:  # so that nothing is written meanwhile
+            for _ in range(5):
+                keeper.save(again)
+            keeper.save(once)
+        wait_until(lambda: Snapshot.objects.count() == 2, 10, "both are written")
+    finally:
+        keeper.close(1.0)
+    assert "left out" not in caplog.text
 
 
 # -- the exact state ----------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 from rest_framework import exceptions as drf
 
 from inference.api.edge.responses import json_response
-from inference.api.generating.generation import GenerationFailed, WrongState, bus
+from inference.api.generating.generation import GenerationFailed, TooManyTokens, WrongState, bus
 from inference.bus.call import BusError, NoEngine, QueueFull, RowFailed
 from inference.bus.messages import ErrorRecord
 from rwkvsite.logs import request_id
@@ -119,6 +119,8 @@ def as_api_error(exc: Exception) -> ApiError:
             return Overloaded(str(exc), retry_after=exc.retry_after)
         case WrongState():
             return InvalidRequest(str(exc), param="state_id")
+        case TooManyTokens():
+            return InvalidRequest(str(exc), code="context_length_exceeded")
         case GenerationFailed(__cause__=BusError() as cause):
             return as_api_error(cause)
         case GenerationFailed() | RowFailed(passes=False):  # no 503, after which clients ask again and again

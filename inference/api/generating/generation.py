@@ -30,6 +30,8 @@ GATHER_TOKENS = 8
 GATHER_SECONDS_PER_ROW = 0.0004
 GATHER_SECONDS = 0.15  # the longest
 
+MAX_REQUEST_TOKENS = 16_000_000  # of all its prompts, one for each choice: three bytes each in Redis
+
 FinishReason = Literal["stop", "length"]
 
 caller: ContextVar[str] = ContextVar("caller", default="")  # the name of whom the current request is from
@@ -41,6 +43,10 @@ initial_state: ContextVar[InitialState | None] = ContextVar("initial_state", def
 
 class WrongState(Exception):
     """The initial state is of another model."""
+
+
+class TooManyTokens(Exception):
+    """The prompts of one request are more than the queues should hold."""
 
 
 class GenerationFailed(Exception):
@@ -275,8 +281,14 @@ def bus() -> BusClient:
 
 
 async def start(request: GenerationRequest, turn: TurnKeeper | None = None) -> Generation:
-    """Queue a request's rows. Raises NoEngine, QueueFull or WrongState, in which case nothing was queued."""
+    """Queue a request's rows.
+
+    Raises NoEngine, QueueFull, WrongState or TooManyTokens, in which case nothing was queued.
+    """
     created = time.time()
+    tokens = sum(len(row.prompt) for row in request.rows)
+    if tokens > MAX_REQUEST_TOKENS:
+        raise TooManyTokens(f"expected at most {MAX_REQUEST_TOKENS} tokens in all prompts together, got {tokens}")
     history = request.history
     if history is None:
         history = await _beginning(request.model, shared=request.prefix_cache)

@@ -7,8 +7,9 @@ from typing import TypeVar
 
 import msgspec
 
+from inference.api.edge.errors import InvalidRequest
 from inference.api.edge.schemas import MAX_TOKEN_ID, SamplingFields
-from inference.bus.messages import END_OF_TEXT, Sampling
+from inference.bus.messages import END_OF_TEXT, MAX_LOGIT_EDITS, MAX_STOP_IDS, Sampling
 
 N = TypeVar("N", int, float)
 
@@ -63,7 +64,8 @@ def collect_stops(fields: SamplingFields, defaults: Defaults) -> Stops:
     """`stop`, `stop_tokens` and `stop_token_ids` together, without repeats.
 
     The end of text always stops, and without `stop_tokens` so do the route's own stops; `ignore_eos`
-    (a client that measures wants a fixed length) turns both off.
+    (a client that measures wants a fixed length) turns both off. Raises InvalidRequest when an engine has no room for
+    them.
     """
     stops = Stops()
     if not fields.ignore_eos:
@@ -73,6 +75,12 @@ def collect_stops(fields: SamplingFields, defaults: Defaults) -> Stops:
     stops.add(fields.stop)
     stops.add(fields.stop_token_ids)
     ids = [stop for stop in dict.fromkeys(stops.ids) if stop != END_OF_TEXT or not fields.ignore_eos]
+    if len(ids) > MAX_STOP_IDS:
+        raise InvalidRequest(
+            f"stop_token_ids: expected at most {MAX_STOP_IDS} ids, with those of stop_tokens and of the route, "
+            f"got {len(ids)}",
+            param="stop_token_ids",
+        )
     return Stops(ids, list(dict.fromkeys(stops.texts)))
 
 
@@ -83,8 +91,9 @@ def build_sampling(
 
     OpenAI's penalties win over the native ones when a body has both. The route's default penalties
     are there to make sampling lively: they do not apply at temperature 0, which asks for the model's
-    own best tokens.
+    own best tokens. Raises InvalidRequest.
     """
+    _check_edits(fields, bans or [])
     temperature = usable_temperature(fields.temperature)
     common = {
         "temperature": temperature,
@@ -153,6 +162,16 @@ def choice_seed(seed: int | None, choice: int) -> int:
         return secrets.randbits(63)
     digest = hashlib.blake2b(f"{seed}:{choice}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
+
+
+def _check_edits(fields: SamplingFields, bans: list[tuple[int, int]]) -> None:
+    room = MAX_LOGIT_EDITS - len(bans) - (MAX_STOP_IDS if fields.min_tokens else 0)
+    if len(fields.logit_bias or ()) > room:
+        raise InvalidRequest(
+            f"logit_bias: expected at most {room} entries with the other fields of this request, "
+            f"got {len(fields.logit_bias or ())}",
+            param="logit_bias",
+        )
 
 
 def _given(value: N | None, default: N) -> N:
