@@ -62,6 +62,7 @@ def freeze(scenario: Scenario, sweep_value: object = None, *, number: int = 0) -
     `number` is the run's place in its series: with the prompts of the one before it would measure the prefix cache.
     """
     dataset = scenario.dataset
+    own_prompts = {"prompt_seed": scenario.seed + number} if number else {}
     return {
         "scenario": scenario.name,
         "target": scenario.target.name,
@@ -70,7 +71,7 @@ def freeze(scenario: Scenario, sweep_value: object = None, *, number: int = 0) -
         "max_seconds": scenario.max_seconds,
         "sweep_option": scenario.sweep_option,
         "slos": scenario.slos,
-        "options": {**scenario.options(sweep_value), "prompt_seed": scenario.seed + number},
+        "options": {**scenario.options(sweep_value), **own_prompts},
     }
 
 

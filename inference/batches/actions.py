@@ -42,7 +42,8 @@ def create_batch(
     *, owner: str, input_file_key: str, endpoint: str, completion_window: str, metadata: dict[str, str] | None = None
 ) -> BatchJob:
     """Queue a job. Raises StoredFile.DoesNotExist, and ValueError for a bad window."""
-    expires_at = timezone.now() + parse_window(completion_window)
+    now = timezone.now()
+    expires_at = now + parse_window(completion_window)
     with transaction.atomic():
         # Locked, so that it cannot be deleted between this look at it and the job.
         files = StoredFile.objects.present().select_for_update()
@@ -51,6 +52,7 @@ def create_batch(
             endpoint=endpoint,
             completion_window=completion_window,
             metadata=metadata,
+            created_at=now,
             input_file=files.get(key=input_file_key, owner=owner),
             expires_at=expires_at,
         )

@@ -1,6 +1,7 @@
 """/state/* and /multi_state/*: sessions over HTTP."""
 
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
@@ -287,11 +288,15 @@ def test_a_prefix_deletes_all_branches(api, key):
 
 @pytest.mark.parametrize("with_prefix", [False, True])
 def test_the_engines_forget_the_states_of_deleted_sessions(api, service, key, with_prefix):
-    def in_memory() -> set[bytes]:
+    def in_memory(since: float = 0.0) -> set[bytes]:
+        """By a heartbeat from `since` on."""
         with redis.Redis.from_url(service.redis_url) as connection:
-            return {name for engine in read_engines(connection) for name in engine.device_states + engine.host_states}
+            (engine,) = read_engines(connection)
+            while engine.updated < since:
+                (engine,) = read_engines(connection)
+        return {*engine.device_states, *engine.host_states}
 
-    before = in_memory()
+    before = in_memory(since=time.time())  # with those of tests that have just ended
     for number in range(3):
         say(api, f"{key}:{number}" if with_prefix else key, f"{key} {number}")
     heads = 3 if with_prefix else 1
