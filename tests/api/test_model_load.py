@@ -51,7 +51,8 @@ def test_running_requests_are_finished_first(first_again):
     api = first_again
     paused = pause_one(api)
     with ThreadPoolExecutor() as pool:
-        running = [pool.submit(api.post, "/v1/batch/completions", BODY) for _ in range(3)]
+        long = BODY | {"max_tokens": 1000}  # so that all run at one time
+        running = [pool.submit(api.post, "/v1/batch/completions", long) for _ in range(3)]
         wait_until(lambda: len(api.get("/v1/server/status").reply["active_requests"]) == 3, 30, "all are running")
         answer = api.post("/v1/model/load", {"model": "second"})
         assert answer.body == b'{"object":"model","id":"second","loaded":true}'

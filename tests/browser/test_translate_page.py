@@ -249,7 +249,7 @@ def tab_to(page: Page, selector: str, key: str = "Tab") -> None:
 
 
 def test_a_server_that_does_not_answer_well_is_told_of_until_it_does(page):
-    send(page, "novel.txt", "\n".join(TEXTS))
+    send(page, "novel.txt", "\n".join(TEXTS * 5))  # so that it is not done before the end
     lines = re.compile("/translate/jobs/.*/lines/")
     offline = page.locator("#offline")
     for fail in (lambda route: route.fulfill(status=503), lambda route: route.abort()):

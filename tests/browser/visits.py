@@ -40,8 +40,10 @@ def visit(browser: Browser, url: str, **options: Any) -> Iterator[Page]:
             complaints.append(f"{response.status} for {response.url}")
 
     def check_console(message: Any) -> None:
-        # An answer of status 400 or more is logged as well; `check_response` has it with its address.
-        if message.type == "error" and not message.text.startswith("Failed to load resource"):
+        # An answer of status 400 or more is logged as well; `check_response` has it with its address. A request of
+        # htmx that was under way when the page was left is no error, though htmx logs it.
+        known = ("Failed to load resource", "htmx:afterRequest", "htmx:sendAbort")
+        if message.type == "error" and not message.text.startswith(known):
             complaints.append(message.text)
 
     page.on("request", check_request)
