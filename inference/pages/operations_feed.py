@@ -1,7 +1,7 @@
 """The live operations page of one process: looked up and rendered once, however many people watch.
 
-Every second there is one look at Redis, and one rendering and one encoding for each language among the viewers. A
-viewer costs what sending costs, and so there is one frame for all that changes every second.
+Every LOOK_SECONDS there is one look at Redis, and one rendering and one encoding for each language among the viewers. A
+viewer costs what sending costs, and so there is one frame for all that changes with every look.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from inference.pages.operations_view import render_charts, render_now
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 1.0
-LOOKS_PER_CHARTS = 30  # they are large, and a step of theirs takes a minute
+LOOK_SECONDS = 2.0
+LOOKS_PER_CHARTS = 15  # they are large, and a step of theirs takes a minute
 
 
 class Viewer:

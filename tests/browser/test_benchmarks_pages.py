@@ -101,7 +101,7 @@ def test_a_run_is_watched_from_its_start_to_its_figures_and_compared(service, pa
         runs.append(page.url)
     page.get_by_role("link", name="slowest").click()
     expect(page.get_by_role("link", name="slowest")).to_have_attribute("aria-current", "true")
-    shoot(page, "benchmark-run", 2400)
+    shoot(page, "benchmark-run", 4800)
     page.locator("figure details summary").first.click()
     expect(page.locator("figure table").first).to_be_visible()
 
@@ -142,4 +142,4 @@ def test_a_sweep_draws_its_curve(service, page):
     page.get_by_role("link", name="run-").first.click()
     page.get_by_role("link", name="Sweep", exact=True).click()
     expect(page.locator("figure svg")).to_have_count(4)
-    shoot(page, "benchmark-sweep")
+    shoot(page, "benchmark-sweep", 1400)

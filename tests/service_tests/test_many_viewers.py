@@ -17,7 +17,7 @@ from rwkvsite.env import BASE_DIR
 VIEWERS, CLIENTS = 50, 64
 
 
-def test_many_viewers_are_served_and_cost_one_look_a_second(service, tmp_path):
+def test_many_viewers_are_served_and_cost_the_looks_of_one(service, tmp_path):
     output = tmp_path / "figures.json"
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "rwkvsite.settings", "VAR_DIR": str(service.var_dir)}
     options = [f"--base-url={service.url}", f"--viewers={VIEWERS}", f"--clients={CLIENTS}", "--rounds=1", "--tokens=8"]
