@@ -9,7 +9,6 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.db import connections
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from rest_framework.parsers import JSONParser
@@ -20,6 +19,7 @@ from rest_framework.views import APIView
 from inference.api.edge import errors
 from inference.api.edge.auth import Admitted, KeyAuthentication
 from inference.api.edge.cors import add_cors_headers
+from inference.api.edge.database import close_connections
 from inference.api.edge.schemas import Payload
 from inference.api.edge.sse import EventStream, guard_stream
 from inference.api.edge.throttles import KeyRateThrottle, Place, take_place
@@ -112,9 +112,3 @@ def read_body(request: HttpRequest) -> bytes:
         if len(body) <= limit:
             return body
     raise errors.TooLarge(f"the request body is larger than {limit} bytes")
-
-
-def close_connections() -> None:
-    for connection in connections.all(initialized_only=True):
-        if not connection.in_atomic_block:
-            connection.close()

@@ -10,7 +10,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from msgspec import Meta
 from rest_framework.request import Request
 
-from inference.api.edge.base import close_connections
+from inference.api.edge.database import close_connections
 from inference.api.edge.errors import InvalidRequest
 from inference.api.edge.openapi import json_schema
 from inference.api.edge.schemas import Payload

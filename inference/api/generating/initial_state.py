@@ -1,9 +1,9 @@
 """Which uploaded state a request wants to begin with: a field of its body or a header, the same for every route."""
 
 from asgiref.sync import sync_to_async
-from django.db import connections
 from rest_framework.request import Request
 
+from inference.api.edge.database import close_connections
 from inference.api.edge.errors import InvalidRequest
 from sessions.initial_states import find_state
 from sessions.models import InitialState
@@ -38,6 +38,4 @@ def _find(owner: str, key: str) -> InitialState | None:
     try:
         return find_state(owner, key)
     finally:
-        for connection in connections.all(initialized_only=True):
-            if not connection.in_atomic_block:
-                connection.close()
+        close_connections()

@@ -15,8 +15,9 @@ from typing import Any
 import msgspec
 from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.db import DatabaseError, connections
+from django.db import DatabaseError
 
+from inference.api.edge.database import close_connections
 from inference.api.edge.errors import Conflict, InvalidRequest, Unavailable
 from inference.api.generating.generation import Delta, GenerationRequest, bus, check_state, initial_state
 from inference.bus import keys
@@ -166,9 +167,7 @@ async def in_database(work: Callable[..., Any], *args: Any) -> Any:
         try:
             return work(*args)
         finally:
-            for connection in connections.all(initialized_only=True):
-                if not connection.in_atomic_block:
-                    connection.close()
+            close_connections()
 
     try:
         return await sync_to_async(call)()
