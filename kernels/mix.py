@@ -43,7 +43,7 @@ def mix(
     summed = x if delta is None else torch.empty_like(x)
     out = torch.empty((len(mixes), tokens, width), dtype=x.dtype, device=x.device)
     # A row of several tokens is worked on by several blocks, so what its slot kept must not change meanwhile.
-    before, index = (kept, rows.slots) if rows.longest == 1 else (kept[rows.slots.long()], rows.numbers)
+    before, index = (kept, rows.slots) if rows.lone else (kept[rows.slots.long()], rows.numbers)
     is_float = delta is not None and delta.dtype == torch.float32
     kernel("rwkv_mix")(
         len(mixes), int(is_float), x, delta, summed, weight, bias, mixes, before, index, kept, rows.slots,

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+PAD_TOKENS = 64  # of a row that fills what is left of a recorded step: short ones, as rows are worked on side by side
+
 
 class PackedRows:
     """B rows of T tokens in all; row b is positions `first[b]` to `last[b]` and belongs to one state slot.
@@ -49,25 +51,38 @@ class DeviceRows:
     row_start: [B + 1]  position of each row's first token; the last entry is T
     row_of:    [T]      the row of each position
     numbers:   [B]      0, 1, ... B - 1
-    longest:   tokens of the longest row
     singles:   how many of the first rows have one token each
+    counts:    None, or [2] where a recorded step finds `singles` and the number of rows; then `singles` and B are the
+               most there may be
     """
 
     def __init__(
-        self, slots: Tensor, row_start: Tensor, row_of: Tensor, numbers: Tensor, longest: int, singles: int
+        self,
+        slots: Tensor,
+        row_start: Tensor,
+        row_of: Tensor,
+        numbers: Tensor,
+        *,
+        singles: int,
+        counts: Tensor | None = None,
     ) -> None:
         self.slots = slots
         self.row_start = row_start
         self.row_of = row_of
         self.numbers = numbers
-        self.longest = longest
         self.singles = singles
+        self.counts = counts
+
+    @property
+    def lone(self) -> bool:
+        """Every row is known to have one token."""
+        return self.counts is None and self.singles == len(self.slots)
 
     @classmethod
     def single_tokens(cls, slots: Tensor) -> "DeviceRows":
         """One token per row: `slots` [B] int32."""
         numbers = torch.arange(len(slots) + 1, dtype=torch.int32, device=slots.device)
-        return cls(slots, numbers, numbers[:-1], numbers[:-1], longest=1, singles=len(slots))
+        return cls(slots, numbers, numbers[:-1], numbers[:-1], singles=len(slots))
 
     @classmethod
     def of_lengths(cls, slots: Tensor, lengths: Sequence[int]) -> "DeviceRows":
@@ -79,5 +94,49 @@ class DeviceRows:
         row_of = torch.repeat_interleave(numbers, length)
         to = slots.device
         pinned = [tensor.pin_memory() if to.type == "cuda" else tensor for tensor in (host, row_of, numbers)]
-        singles = next((row for row, tokens in enumerate(lengths) if tokens > 1), len(lengths))
-        return cls(slots, *(tensor.to(to, non_blocking=True) for tensor in pinned), max(lengths), singles)
+        on_device = (tensor.to(to, non_blocking=True) for tensor in pinned)
+        return cls(slots, *on_device, singles=count_singles(lengths))
+
+
+class RecordedRows(DeviceRows):
+    """Rows for a step that is recorded once: always `tokens` positions, in memory that `fill` writes anew each time.
+
+    ids: [T] what the positions were filled with. Positions that are left over are rows of up to PAD_TOKENS of the
+    slot `dummy`, whose state means nothing.
+    """
+
+    def __init__(self, tokens: int, most_rows: int, dummy: int, device: torch.device) -> None:
+        """`most_rows`: what `fill` is given at most, the rows of what is left over included."""
+        self._dummy = dummy
+        sizes = most_rows, most_rows + 1, 2, tokens, tokens
+        self._data = torch.zeros(sum(sizes), dtype=torch.int32, device=device)
+        slots, row_start, counts, row_of, self.ids = self._data.split(sizes)
+        numbers = torch.arange(most_rows, dtype=torch.int32, device=device)
+        super().__init__(slots, row_start, row_of, numbers, singles=most_rows, counts=counts)
+        self.fill([], [], [])
+
+    def fill(self, slots: Sequence[int], lengths: Sequence[int], ids: Sequence[int]) -> None:
+        """Rows for the next run, in the order of the current stream; `ids` are those of all rows, end to end.
+
+        Raises ValueError if there are more rows or tokens than were reserved.
+        """
+        tokens, most_rows = len(self.ids), len(self.slots)
+        left = tokens - len(ids)
+        padding = [min(PAD_TOKENS, left - done) for done in range(0, left, PAD_TOKENS)]
+        rows = len(lengths) + len(padding)
+        if left < 0 or rows > most_rows:
+            raise ValueError(f"{len(ids)} tokens in {rows} rows: there is place for {tokens} in {most_rows}")
+        host = torch.zeros(len(self._data), dtype=torch.int32, pin_memory=self._data.is_cuda)
+        host_slots, row_start, counts, row_of, host_ids = host.split((most_rows, most_rows + 1, 2, tokens, tokens))
+        length = torch.tensor([*lengths, *padding], dtype=torch.int32)
+        host_slots.fill_(self._dummy)
+        host_slots[: len(slots)] = torch.tensor(slots, dtype=torch.int32)
+        row_start[1 : rows + 1] = length.cumsum(0)
+        counts[0], counts[1] = count_singles(lengths), rows
+        row_of[:] = torch.repeat_interleave(torch.arange(rows, dtype=torch.int32), length)
+        host_ids[: len(ids)] = torch.tensor(ids, dtype=torch.int32)
+        self._data.copy_(host, non_blocking=True)
+
+
+def count_singles(lengths: Sequence[int]) -> int:
+    return next((row for row, tokens in enumerate(lengths) if tokens > 1), len(lengths))

@@ -59,7 +59,7 @@ def time_mix(
     tokens, width = r.shape
     kernel("rwkv_wkv7")(
         r, k, v, lora, v_first, vectors, state, int(state.dtype == torch.float32), rows.slots, rows.row_start, out,
-        len(rows.slots), rows.singles, tokens, width,
+        len(rows.slots), rows.singles, rows.counts, tokens, width,
     )  # fmt: skip
     return out
 

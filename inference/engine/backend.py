@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from inference.bus.messages import ModelInfo, Sampling, TokenLogprobs
+from inference.engine.memory import Memory
 
 if TYPE_CHECKING:
     import torch
@@ -74,6 +75,9 @@ class Backend(Protocol):
     def dtype(self) -> str:
         """Of weights and activations, and of the WKV states between steps where that is another one."""
 
+    def memory(self) -> Memory:
+        """Of the device, or of the machine where the device has none of its own. Called from another thread."""
+
     def open_slot(
         self, slot: int, sampling: Sampling, stop_ids: Sequence[int], generated: Sequence[int], prompt: Sequence[int]
     ) -> None:
@@ -87,7 +91,11 @@ class Backend(Protocol):
     def launch(self, plan: StepPlan) -> PendingStep: ...
 
     def export_state(self, slot: int) -> Mapping[str, "torch.Tensor"]:
-        """Copy a slot's state to the host: `shift` [L, 2, C] and `wkv` [L, H, 64, 64] (value, key)."""
+        """Copy a slot's state to the host: `shift` [L, 2, C] and `wkv` [L, H, 64, 64] (value, key).
+
+        With `overlap` it may come later: looking at a tensor then waits for the copy, and raises RuntimeError if that
+        has failed. The step loop does so only to put the state back.
+        """
 
     def import_state(self, slot: int, state: Mapping[str, "torch.Tensor"]) -> None:
         """Put a state back. Raises ValueError, naming tensor and expected shape, if it does not fit."""

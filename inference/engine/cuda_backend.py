@@ -1,30 +1,35 @@
 """The CUDA back end: our kernels, fp16 weights, and decode steps that are replayed from CUDA graphs.
 
 A step of decodes alone is one graph launch: forward pass, sampling, and the drawn ids fed back on the
-device. A step with prompt chunks runs the same kernels one by one over all its rows. Nothing waits
-for the device before a step's result is asked for, which the step loop does one step later.
+device. Of a step with prompts the forward pass is one. Nothing waits for the device before a step's
+result is asked for, which the step loop does one step later.
 """
 
-import bisect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from inference.bus.messages import Sampling
-from inference.engine.backend import StepPlan, StepResult
+from inference.engine.backend import Chunk, StepPlan, StepResult
+from inference.engine.coming_state import ComingState
+from inference.engine.cuda_graphs import LAST_DRAWN, MOST_RECORDED_TOKENS, Graphs, fed_tokens
 from inference.engine.cuda_model import CudaModel, CudaState
 from inference.engine.cuda_sampler import CudaSampler
+from inference.engine.memory import Memory
 from inference.engine.prompt_logprobs import PromptLogprobs, cut
 from inference.engine.sampler import RankedTokens
 from inference.engine.slot_states import SlotStates
+from inference.engine.state_copies import StateCopies
 from inference.engine.weights import Checkpoint, Dimensions, Progress
 from kernels.packed import DeviceRows
 
 MOST_SLOTS = 1040  # unless ENGINE_SLOTS asks for more: 1024 running rows and 16 idle sessions
 WORKSPACE_BYTES = 8 * 2**30  # activations, logits and graphs
+# Few long prompts are faster with kernels launched for just them, if they take longer than the launching.
+FEW_PROMPTS, LONG_TOKENS = 2, 512
+WARM_UP_SAMPLING = Sampling(top_k=50, top_p=0.5, presence=1.0)
 RESULTS_IN_FLIGHT = 3  # pinned buffers for drawn ids; the step loop holds at most two
 
 
@@ -56,15 +61,20 @@ class CudaBackend(SlotStates):
         self._device = torch.device(device if ":" in device else f"{device}:{torch.cuda.current_device()}")
         torch.cuda.set_device(self._device)
         self.device = str(self._device)
+        torch.cuda.empty_cache()  # of a model that could not be loaded
         self._forward = CudaModel(opened, self._device, progress)
         self.slots = slots or choose_slots(sizes, self._device, dtype)
         self._state = CudaState.zeros(sizes, self.slots + 1, self._device, dtype)  # the last one is the dummy
         self._sampler = CudaSampler(self.slots, sizes.vocab, self._device)
         self._staging = [torch.empty(self.slots, dtype=torch.int32).pin_memory() for _ in range(RESULTS_IN_FLIGHT)]
         self._fresh: set[int] = set()  # slots whose states are still those of the rows before
+        self._copies = StateCopies(self._slot_state(0))
         self._steps = 0
-        self._graphs = capture_graphs(self._forward, self._state, self._sampler, self.slots)
-        self._graph_sizes = sorted(self._graphs)
+        self._graphs = Graphs(self._forward, self._state, self._sampler, self.slots)
+        self._warm_up()
+
+    def memory(self) -> Memory:
+        return Memory(*torch.cuda.mem_get_info(self._device))
 
     def open_slot(
         self, slot: int, sampling: Sampling, stop_ids: Sequence[int], generated: Sequence[int], prompt: Sequence[int]
@@ -72,13 +82,19 @@ class CudaBackend(SlotStates):
         self._sampler.open_slot(slot, sampling, stop_ids, generated, prompt)
         self._fresh.add(slot)
 
+    def export_state(self, slot: int) -> ComingState:
+        return self._copies.export(self._slot_state(slot))
+
+    def import_state(self, slot: int, state: Mapping[str, Tensor]) -> None:
+        self._copies.import_into(self._slot_state(slot), state)
+
     def _slot_state(self, slot: int) -> dict[str, Tensor]:
         self._clear_fresh()
         return super()._slot_state(slot)
 
     def _clear_fresh(self) -> None:
         if self._fresh:
-            slots = _pinned(sorted(self._fresh)).to(self._device, non_blocking=True).long()
+            slots = self._upload(sorted(self._fresh)).long()
             self._state.shift.index_fill_(2, slots, 0)
             self._state.wkv.index_fill_(1, slots, 0)
             self._fresh.clear()
@@ -90,23 +106,16 @@ class CudaBackend(SlotStates):
         self._sampler.set_masks(plan.masks)
         if plan.chunks:
             return self._launch_mixed(plan)
-        graph = self._graphs[self._graph_sizes[bisect.bisect_left(self._graph_sizes, len(plan.decode))]]
         rows = len(plan.decode)
+        graph = self._graphs.decode(rows)
         graph.slots[:rows].copy_(_pinned(plan.decode), non_blocking=True)
         graph.slots[rows:].fill_(self._sampler.dummy)
         graph.replay()
         return self._finish(plan, graph.logits[:rows], graph.tokens[:rows])
 
     def _launch_mixed(self, plan: StepPlan) -> "CudaStep":
-        slots = _pinned(plan.decode + [chunk.slot for chunk in plan.chunks]).to(self._device, non_blocking=True)
-        lengths = [1] * len(plan.decode) + [len(chunk.tokens) for chunk in plan.chunks]
-        rows = DeviceRows.of_lengths(self._sampler.moving(slots), lengths)
         decodes = len(plan.decode)
-        prompt = _pinned([token for chunk in plan.chunks for token in chunk.tokens])
-        tokens = torch.empty(sum(lengths), dtype=torch.int32, device=self._device)
-        tokens[:decodes] = self._sampler.last_token[rows.slots[:decodes].long()]
-        tokens[decodes:].copy_(prompt, non_blocking=True)
-        x, delta = self._forward.forward(tokens, self._state, rows)
+        x, delta, rows = self._forward_mixed(plan)
 
         scored = None
         if plan.scores_prompts:
@@ -114,13 +123,28 @@ class CudaBackend(SlotStates):
                 plan.chunks, decodes, lambda at: self._forward.logits(x[at], delta[at]), self._device
             )
         sampled = [True] * decodes + [chunk.sample for chunk in plan.chunks]
-        chosen = _pinned([row for row, wanted in enumerate(sampled) if wanted]).to(self._device, non_blocking=True)
+        chosen = self._upload([row for row, wanted in enumerate(sampled) if wanted]).long()
         if not len(chosen):
             return CudaStep(plan, chosen, None, scored)
-        last = rows.row_start[1:][chosen.long()].long() - 1
+        last = rows.row_start[1:][chosen].long() - 1
         logits = self._forward.logits(x[last], delta[last])
-        drawn = self._sampler.draw(logits, rows.slots[chosen.long()])
+        drawn = self._sampler.draw(logits, rows.slots[chosen])
         return self._finish(plan, logits, drawn, scored)
+
+    def _forward_mixed(self, plan: StepPlan) -> tuple[Tensor, Tensor, DeviceRows]:
+        """(x, delta) of all positions, and the rows they lie in: the decodes, then the chunks."""
+        slots = plan.decode + [chunk.slot for chunk in plan.chunks]
+        lengths = [1] * len(plan.decode) + [len(chunk.tokens) for chunk in plan.chunks]
+        ids = [LAST_DRAWN] * len(plan.decode) + [token for chunk in plan.chunks for token in chunk.tokens]
+        few_and_long = len(plan.chunks) <= FEW_PROMPTS and len(ids) - len(plan.decode) > LONG_TOKENS
+        if len(ids) <= MOST_RECORDED_TOKENS and not few_and_long:
+            graph = self._graphs.prompt(len(ids))
+            graph.given.fill(slots, lengths, ids)
+            graph.replay()
+            return graph.x, graph.delta, graph.rows
+        rows = DeviceRows.of_lengths(self._sampler.moving(self._upload(slots)), lengths)
+        tokens = fed_tokens(self._upload(ids), rows, self._sampler)
+        return *self._forward.forward(tokens, self._state, rows), rows
 
     def _finish(
         self, plan: StepPlan, logits: Tensor, drawn: Tensor, scored: PromptLogprobs | None = None
@@ -129,12 +153,24 @@ class CudaBackend(SlotStates):
         ranked = None
         wanted = [row for row, slot in enumerate(plan.sampled_slots) if slot in plan.logprobs]
         if wanted:
+            chosen = self._upload(wanted).long()
             ranked = RankedTokens(
-                logits[wanted], drawn[wanted].long().clamp_(min=0), max(plan.logprobs.values(), default=0)
+                logits[chosen], drawn[chosen].long().clamp_(min=0), max(plan.logprobs.values(), default=0)
             )
         host = self._staging[self._steps % RESULTS_IN_FLIGHT][: len(drawn)]
         host.copy_(drawn, non_blocking=True)
         return CudaStep(plan, host, ranked, scored)
+
+    def _warm_up(self) -> None:
+        """Run what a first step would have to load, and take the memory that a large one needs: no request waits so."""
+        slots = range(min(self.slots, MOST_RECORDED_TOKENS))
+        for slot in slots:
+            self.open_slot(slot, WARM_UP_SAMPLING, [], [], [])
+        self.launch(StepPlan(chunks=[Chunk(slot, [0], sample=True) for slot in slots], logprobs={0: 1})).result()
+        self.launch(StepPlan(decode=list(slots), logprobs={0: 1})).result()
+
+    def _upload(self, values: Sequence[int]) -> Tensor:
+        return _pinned(values).to(self._device, non_blocking=True)
 
 
 class CudaStep:
@@ -163,48 +199,11 @@ class CudaStep:
         return result
 
 
-class DecodeGraph:
-    """A decode step of a fixed number of rows, recorded once. Fill `slots`, replay, read `tokens` and `logits`."""
-
-    def __init__(self, model: CudaModel, state: CudaState, sampler: CudaSampler, rows: int, pool: Any) -> None:
-        self.slots = torch.full((rows,), sampler.dummy, dtype=torch.int32, device=sampler.device)
-        self._model, self._state, self._sampler = model, state, sampler
-        self._packed = DeviceRows.single_tokens(torch.empty_like(self.slots))
-        self._run()  # cuBLAS and the allocator set themselves up outside the recording
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=pool):
-            self.logits, self.tokens = self._run()
-
-    def replay(self) -> None:
-        self._graph.replay()
-
-    def _run(self) -> tuple[Tensor, Tensor]:
-        rows = self._packed
-        rows.slots = self._sampler.moving(self.slots)
-        tokens = self._sampler.last_token[rows.slots.long()]
-        logits = self._model.logits(*self._model.forward(tokens, self._state, rows))
-        return logits, self._sampler.draw(logits, rows.slots)
-
-
-def capture_graphs(model: CudaModel, state: CudaState, sampler: CudaSampler, slots: int) -> dict[int, DecodeGraph]:
-    """One graph for each bucket of rows up to `slots`, the largest first so that the others reuse its memory."""
-    pool = torch.cuda.graph_pool_handle()
-    with torch.inference_mode():
-        graphs = {rows: DecodeGraph(model, state, sampler, rows, pool) for rows in reversed(buckets(slots))}
-    torch.cuda.synchronize()
-    return graphs
-
-
-def buckets(slots: int) -> list[int]:
-    """Numbers of rows that have a graph: fine steps for few rows, then multiples of what fills product tiles."""
-    sizes = [1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, *range(80, 256, 16), *range(256, slots, 64)]
-    return sorted({size for size in sizes if size < slots} | {slots})
-
-
 def choose_slots(sizes: Dimensions, device: torch.device, state_dtype: torch.dtype) -> int:
     """As many slots as fit beside the workspace in the memory that is free now, up to MOST_SLOTS."""
     state = CudaState.zeros(sizes, 1, torch.device("meta"), state_dtype)
     slot_bytes = state.shift.nbytes + state.wkv.nbytes + 5 * sizes.vocab
+    torch.cuda.empty_cache()  # what loading has left behind is free, too
     free, _ = torch.cuda.mem_get_info(device)
     return max(1, min(MOST_SLOTS, (free - WORKSPACE_BYTES) // slot_bytes))
 

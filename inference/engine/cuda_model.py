@@ -55,7 +55,8 @@ class CudaModel:
         self.sizes = checkpoint.dimensions
         self.blocks: list[Block] = []
         for group, tensors in checkpoint.groups(progress):
-            weights = {name: tensor.to(device).to(torch.float16) for name, tensor in tensors.items()}
+            # Contiguous: a file may hold a matrix transposed, and our kernels know no strides.
+            weights = {name: tensor.to(device).to(torch.float16).contiguous() for name, tensor in tensors.items()}
             if group == "emb":
                 # Normalised once, from what the file holds; later layers never see the raw embedding.
                 table = weights["emb.weight"].float()
@@ -109,12 +110,14 @@ class CudaModel:
         log.info("measuring the ways to compute products on this GPU")
         measure_products(self._choices, self.blocks, self.head, sparse=sparse)
         state = CudaState.zeros(self.sizes, TUNING_SLOTS, self.head.device, torch.float16)
+        inputs: list[object] = []  # of the recorded steps, for as long as these are compared
 
         def record(rows: int) -> Replay:
             # More rows than slots share them: a race, but states have no part in this choice.
             slots = torch.arange(rows, dtype=torch.int32, device=self.head.device) % TUNING_SLOTS
             packed = DeviceRows.single_tokens(slots)
-            tokens = torch.randint(1, 60_000, (rows,), dtype=torch.int32, device=self.head.device)
+            tokens = torch.randint(self.sizes.vocab, (rows,), dtype=torch.int32, device=self.head.device)
+            inputs.append((packed, tokens))
             return recorded(lambda: self.logits(*self.forward(tokens, state, packed)))
 
         self._choices.refine(record, most_rows=TUNING_ROWS)

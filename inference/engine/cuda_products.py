@@ -127,8 +127,8 @@ def measure_products(choices: Choices, blocks: Sequence[Block], head: Tensor, *,
         return _tried(PROJECT, rows, lambda way, layer: way(blocks[layer], mixed))
 
     def up_lora(rows: int) -> Mapping[str, Way]:
-        h = random(rows, sum(blocks[-1].ranks))
-        ways = _tried(LORA_UP, rows, lambda way, layer: way(blocks[layer], h))
+        h = {total: random(rows, total) for total in {sum(block.ranks) for block in blocks}}  # layers may differ
+        ways = _tried(LORA_UP, rows, lambda way, layer: way(blocks[layer], h[sum(blocks[layer].ranks)]))
         if not takes_any_depth(head.device):
             ways.pop("products", None)
         return ways

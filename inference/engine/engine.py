@@ -7,11 +7,11 @@ a row may then be launched once more after it has ended, and that result is drop
 
 from dataclasses import dataclass
 
-from inference.bus.messages import Generate, RowOutput, RunningRow, TokenLogprobs
+from inference.bus.messages import END_OF_TEXT, Generate, RowOutput, RunningRow, TokenLogprobs
 from inference.engine.backend import Backend, PendingStep, StepResult
 from inference.engine.beginning import Beginning
 from inference.engine.grammar import Grammars
-from inference.engine.scheduler import Phase, Row, RowKey, Scheduler, Step
+from inference.engine.scheduler import DECODE, ENDED, Row, RowKey, Scheduler, Step
 from inference.engine.state_cache import StateCache
 from inference.history import extend
 
@@ -112,7 +112,7 @@ class Engine:
                 created=row.request.created,
             )
             for row, phase in phases
-            if phase is not Phase.ENDED
+            if phase is not ENDED
         ]
 
     # -- one step -------------------------------------------------------------------------------
@@ -136,7 +136,10 @@ class Engine:
             try:
                 self._backend.open_slot(row.slot, request.sampling, request.stop_ids, request.generated, request.prompt)
             except ValueError as error:
-                if row.phase is not Phase.ENDED:
+                for chunk in step.plan.chunks:
+                    if chunk.slot == row.slot:  # its ids may be none of the model's
+                        chunk.tokens, chunk.next_token = [END_OF_TEXT] * len(chunk.tokens), -1
+                if row.phase is not ENDED:
                     refused.append(self._end(row, "error", error=str(error)))
                 continue
             if row.beginning:
@@ -148,7 +151,7 @@ class Engine:
         self.counters.prompt_tokens += sum(len(chunk.tokens) for chunk in step.plan.chunks)
         launched = self._backend.launch(step.plan)
         for row in step.chunked:
-            if row.phase is not Phase.ENDED and row.beginning and row.kept and row.fed == row.kept[0][0]:
+            if row.phase is not ENDED and row.beginning and row.kept and row.fed == row.kept[0][0]:
                 row.beginning.keep(row.slot, row.kept.pop(0)[1])
         return launched
 
@@ -157,13 +160,11 @@ class Engine:
         for chunk, row in zip(step.plan.chunks, step.chunked, strict=True):
             if row.prompt_logprobs is not None:
                 row.prompt_logprobs += result.prompt_logprobs[chunk.slot]
-            if row.phase is Phase.DECODE and not row.request.max_tokens and not row.unfed:
+            if row.phase is DECODE and not row.request.max_tokens and not row.unfed:
                 self._park(row)
                 outputs.append(self._end(row, "length"))  # only the prompt's logprobs were wanted, or its state
-        for row in step.sampled:
-            if row.phase is not Phase.ENDED:
-                outputs.append(self._advance(row, result))
-        return outputs
+        moved = [row for row in step.sampled if row.phase is not ENDED]
+        return outputs + [self._advance(row, result) for row in moved]
 
     def _advance(self, row: Row, result: StepResult) -> Output:
         request, token = row.request, result.tokens[row.slot]
@@ -171,7 +172,9 @@ class Engine:
             self._park(row)
             return self._end(row, "stop", stop_id=token)
         row.output.append(token)
-        output = RowOutput(request.row, row.generated, [token], prompt_logprobs=_taken_prompt_logprobs(row))
+        output = RowOutput(request.row, row.generated, [token])
+        if row.prompt_logprobs is not None:
+            output.prompt_logprobs = _taken_prompt_logprobs(row)
         if request.logprobs >= 0:
             output.logprobs = [result.logprobs[row.slot]]
         if row.beginning:

@@ -9,6 +9,7 @@ changes its time.
 import bisect
 import json
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -72,7 +73,7 @@ class Choices:
 
     def save(self) -> None:
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = self._file.with_suffix(".partial")
+        unfinished = self._file.with_suffix(f".{os.getpid()}.partial")
         unfinished.write_text(json.dumps(self._best, indent=1))
         unfinished.replace(self._file)
 

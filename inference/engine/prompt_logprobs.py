@@ -14,7 +14,7 @@ POSITIONS = 256  # whose logits exist at once
 
 
 class PromptLogprobs:
-    """What a step's chunks want; `read` it when the device has come so far.
+    """What a step's chunks want; `read` waits for it.
 
     The chunks lie one after another in the step's packed positions, from `first` on. logits: indices [N] of packed
     positions -> [N, V].
@@ -37,7 +37,7 @@ class PromptLogprobs:
                 self._counts.append((chunk, len(wanted)))
             first += len(chunk.tokens)
         top = max((chunk.prompt_logprobs for chunk, _ in self._counts), default=0)
-        at, of = (torch.tensor(values, dtype=torch.int64).to(device) for values in (positions, targets))
+        at, of = (_uploaded(values, device) for values in (positions, targets))
         pieces = [slice(begin, begin + POSITIONS) for begin in range(0, len(positions), POSITIONS)]
         self._ranked = [RankedTokens(logits(at[piece]), of[piece], top) for piece in pieces]
 
@@ -53,3 +53,10 @@ class PromptLogprobs:
 def cut(entry: TokenLogprobs, top: int) -> TokenLogprobs:
     """With so many candidates."""
     return TokenLogprobs(entry.logprob, entry.top[:top])
+
+
+def _uploaded(values: list[int], device: torch.device) -> Tensor:
+    tensor = torch.tensor(values, dtype=torch.int64)
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)  # pageable memory would wait for the device

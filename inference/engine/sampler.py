@@ -218,11 +218,11 @@ def _draw_unlimited(probabilities: Tensor, uniform: Tensor) -> Tensor:
     """Draw from [N, V] probabilities by the inverse of their running sum.
 
     The sum is in units of 2**-40: integers add up exactly in any order, so that an entry of weight 0
-    can never be drawn, on any device.
+    can never be drawn, on any device. Where no entry has any, it is id 0.
     """
     sums = (probabilities * 2.0**40).long().cumsum(dim=-1)
     target = (uniform * sums[:, -1:]).long()
-    return torch.searchsorted(sums, target, right=True).squeeze(1)
+    return torch.searchsorted(sums, target, right=True).squeeze(1) % probabilities.shape[1]
 
 
 def _largest(probabilities: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -268,7 +268,7 @@ def _draw_limited(
 class RankedTokens:
     """Log-softmax of raw `logits` [N, V] at `tokens` [N], and its `top` largest (-inf where a logit is).
 
-    They are on their way to the host at once; `read` them when the device has come so far.
+    They are on their way to the host at once; `read` waits for them.
     """
 
     def __init__(self, logits: Tensor, tokens: Tensor, top: int) -> None:
@@ -276,8 +276,11 @@ class RankedTokens:
         own = logprobs.gather(1, tokens.unsqueeze(1)).squeeze(1)
         largest = logprobs.topk(min(max(top, 0), logits.shape[1]))
         self._columns = [_sent(column) for column in (own, largest.indices, largest.values)]
+        self._arrived = torch.cuda.current_stream(logits.device).record_event() if logits.is_cuda else None
 
     def read(self) -> list[TokenLogprobs]:
+        if self._arrived is not None:
+            self._arrived.synchronize()
         rows = zip(*(column.tolist() for column in self._columns), strict=True)
         return [TokenLogprobs(logprob, list(zip(ids, values, strict=True))) for logprob, ids, values in rows]
 

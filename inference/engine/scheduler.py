@@ -24,12 +24,15 @@ class Phase(Enum):
     ENDED = "ended"
 
 
+WAITING, PREFILL, DECODE, ENDED = Phase  # looking one up in the class takes its time, for every row of every step
+
+
 @dataclass(slots=True, eq=False)
 class Row:
     """One request and how far it has come."""
 
     request: Generate
-    phase: Phase = Phase.WAITING
+    phase: Phase = WAITING
     slot: int = -1
     fed: int = 0  # of `feed`: tokens whose chunk was launched
     drawn: int = 0  # tokens asked of the sampler, the resumed ones included; results may still be on their way
@@ -57,7 +60,7 @@ class Row:
     @property
     def first_scored(self) -> int:
         """The first prompt token whose logprob is wanted; nothing says how likely the first of all is."""
-        return max(self.request.prompt_logprobs_from, 1)
+        return max(min(self.request.prompt_logprobs_from, len(self.request.prompt)), 1)
 
     @property
     def unfed(self) -> int:
@@ -138,23 +141,24 @@ class Scheduler:
 
     def end(self, row: Row) -> None:
         """Take a row out and free its slot. Steps already launched may still name the slot."""
-        if row.phase is Phase.WAITING:
+        if row.phase is WAITING:
             self.waiting.remove(row)
-        elif row.phase is not Phase.ENDED:
+        elif row.phase is not ENDED:
             del self.running[row.key]
             self._free.append(row.slot)
-        row.phase = Phase.ENDED
+        row.phase = ENDED
 
     def schedule(self) -> Step:
         """The next step; its plan is empty when no row can move. Counts the step as launched."""
         opened = self._admit()
-        step = Step(StepPlan(), opened, [], [], [])
-        for row in self.running.values():
-            if row.phase is Phase.DECODE and row.can_decode:
-                step.plan.decode.append(row.slot)
-                self._count_draw(step, row)
-        self._add_chunks(step, max(self.step_tokens - len(step.plan.decode), 1))
-        return step
+        decoding = [row for row in self.running.values() if row.phase is DECODE and row.can_decode]
+        plan = StepPlan([row.slot for row in decoding])
+        chunked = self._add_chunks(plan, max(self.step_tokens - len(decoding), 1))
+        sampled = decoding + [row for row, chunk in zip(chunked, plan.chunks, strict=True) if chunk.sample]
+        for row in sampled:
+            row.drawn += 1
+        plan.logprobs = {row.slot: row.request.logprobs for row in sampled if row.request.logprobs >= 0}
+        return Step(plan, opened, sampled, chunked, [row for row in sampled if row.grammar])
 
     def _admit(self) -> list[Row]:
         opened, unready = [], []
@@ -164,60 +168,49 @@ class Scheduler:
                 unready.append(row)
                 continue
             row.slot = self._free.pop()
-            row.phase = Phase.PREFILL
+            row.phase = PREFILL
             row.begin()
             self.running[row.key] = row
             opened.append(row)
         self.waiting.extendleft(reversed(unready))
         return opened
 
-    def _add_chunks(self, step: Step, budget: int) -> None:
+    def _add_chunks(self, plan: StepPlan, budget: int) -> list[Row]:
         """Spend `budget` prompt tokens: half on the oldest prompt, the rest on the shortest first.
 
-        So short prompts overtake a long one, and a stream of short ones does not starve it.
+        So short prompts overtake a long one, and a stream of short ones does not starve it. Returns the rows.
         """
-        prefilling = [row for row in self.running.values() if row.phase is Phase.PREFILL]
+        prefilling = [row for row in self.running.values() if row.phase is PREFILL]
         if not prefilling:
-            return
+            return []
         oldest = prefilling[0]
-        share = {oldest.key: min(oldest.reachable, -(-budget // 2))}
-        budget -= share[oldest.key]
-        for row in sorted(prefilling, key=lambda row: row.unfed):
-            more = min(row.reachable - share.get(row.key, 0), budget)
+        share = {oldest: min(oldest.reachable, -(-budget // 2))}
+        budget -= share[oldest]
+        for row in sorted(prefilling, key=lambda row: len(row.feed) - row.fed):
+            if not budget:
+                break
+            more = min(row.reachable - share.get(row, 0), budget)
             if more > 0:
-                share[row.key] = share.get(row.key, 0) + more
+                share[row] = share.get(row, 0) + more
                 budget -= more
-        for row in prefilling:
-            if share.get(row.key):
-                self._add_chunk(step, row, share[row.key])
+        chunked = [row for row in prefilling if share.get(row)]
+        plan.chunks = [_cut_chunk(row, share[row]) for row in chunked]
+        return chunked
 
-    def _add_chunk(self, step: Step, row: Row, size: int) -> None:
-        tokens = row.feed[row.fed : row.fed + size]
-        skipped = row.first_scored - 1 - (row.fed - row.ahead)  # a position scores the token behind it
-        row.fed += size
-        last = not row.unfed
-        prompt_logprobs = row.request.prompt_logprobs
-        step.plan.chunks.append(
-            Chunk(
-                slot=row.slot,
-                tokens=tokens,
-                sample=last and row.wants_token,
-                prompt_logprobs=prompt_logprobs,
-                skipped=min(max(skipped, 0), size),
-                next_token=-1 if last else row.feed[row.fed],
-            )
-        )
-        step.chunked.append(row)
-        if last:
-            row.phase = Phase.DECODE
-            if row.wants_token:
-                self._count_draw(step, row)
 
-    @staticmethod
-    def _count_draw(step: Step, row: Row) -> None:
-        row.drawn += 1
-        step.sampled.append(row)
-        if row.grammar:
-            step.constrained.append(row)
-        if row.request.logprobs >= 0:
-            step.plan.logprobs[row.slot] = row.request.logprobs
+def _cut_chunk(row: Row, size: int) -> Chunk:
+    """The next tokens of a row's prompt, which count as fed from now on."""
+    tokens = row.feed[row.fed : row.fed + size]
+    skipped = row.first_scored - 1 - (row.fed - row.ahead)  # a position scores the token behind it
+    row.fed += size
+    last = not row.unfed
+    if last:
+        row.phase = DECODE
+    return Chunk(
+        slot=row.slot,
+        tokens=tokens,
+        sample=last and row.wants_token,
+        prompt_logprobs=row.request.prompt_logprobs,
+        skipped=min(max(skipped, 0), size),
+        next_token=-1 if last else row.feed[row.fed],
+    )

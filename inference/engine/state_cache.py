@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 
 from inference.bus.messages import History
 from inference.engine.backend import Backend
+from inference.engine.coming_state import ComingState
 from inference.history import BLOCK
 
 State = Mapping[str, Any]  # as the back end exports it: tensors or arrays by name
@@ -320,4 +321,7 @@ class StateCache:
 
 
 def state_bytes(state: State | None) -> int:
+    """Does not wait for a state that is on its way."""
+    if isinstance(state, ComingState):
+        return state.nbytes
     return sum(part.nbytes for part in state.values()) if state else 0

@@ -1,7 +1,6 @@
 """The plain PyTorch back end: the default on a CPU, and what faster back ends are compared with."""
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from inference.bus.messages import Sampling
 from inference.engine.backend import StepPlan, StepResult
+from inference.engine.memory import Memory, host_memory
 from inference.engine.model import Model, StatePool
 from inference.engine.prompt_logprobs import PromptLogprobs, cut
 from inference.engine.sampler import RankedTokens, Sampler
@@ -58,6 +58,9 @@ class TorchBackend(SlotStates):
         self._state = StatePool.zeros(sizes, self.slots, self._device, dtype)
         self._last_token = torch.zeros(self.slots, dtype=torch.int64, device=self._device)
         self._sampler = Sampler(self.slots, sizes.vocab, self._device)
+
+    def memory(self) -> Memory:
+        return Memory(*torch.cuda.mem_get_info(self._device)) if self._device.type == "cuda" else host_memory()
 
     def open_slot(
         self, slot: int, sampling: Sampling, stop_ids: Sequence[int], generated: Sequence[int], prompt: Sequence[int]
@@ -123,17 +126,9 @@ def slot_bytes(sizes: Dimensions, dtype: torch.dtype) -> int:
 def choose_slots(sizes: Dimensions, device: torch.device, dtype: torch.dtype) -> int:
     """As many slots as fit into half of the memory that is free now; never more than are of use."""
     if device.type == "cuda":
+        torch.cuda.empty_cache()  # what loading has left behind is free, too
         free, most = torch.cuda.mem_get_info(device)[0], 256 + IDLE_SLOTS
     else:
-        free, most = available_memory(), 64 + IDLE_SLOTS
+        memory, most = host_memory(), 64 + IDLE_SLOTS
+        free = memory.free or memory.total // 2
     return max(1, min(most, free // 2 // slot_bytes(sizes, dtype)))
-
-
-def available_memory() -> int:
-    """Bytes of host memory that can be taken without swapping."""
-    try:
-        with open("/proc/meminfo") as file:
-            fields = dict(line.split(":", 1) for line in file)
-        return int(fields["MemAvailable"].split()[0]) * 1024
-    except FileNotFoundError:  # not Linux: assume that half of the memory is in use
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2

@@ -92,6 +92,17 @@ DEVICE void mma(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a
 #endif
 }
 
+// How much shared memory a block of this device may have.
+inline int shared_bytes() {
+  static const int bytes = [] {
+    int device = 0, most = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    return most;
+  }();
+  return bytes;
+}
+
 // Launch with leave to start before the previous kernel ends, where the device can do that.
 template <typename... Params, typename... Args>
 inline cudaError_t launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, void* stream, Args... args) {

@@ -237,25 +237,24 @@ extern "C" int rwkv_hopper_gemm(int count, const void* const* x, const void* con
                                 const int* k, const int* x_stride, const int* y_stride, const int* activation, int m,
                                 int float_out, int multiprocessors, void* stream) {
   if (count < 1 || count > kMaxGroups || m < 1) return cudaErrorInvalidValue;
-  const int columns = m <= 8 ? 1 : m <= 16 ? 2 : m <= 32 ? 4 : m <= 64 ? 8 : kMaxColumns;
   Work work = {};
   work.count = count;
   work.m = m;
-  work.chunks = (m + columns * 8 - 1) / (columns * 8);
   work.float_out = float_out != 0;
   const auto depth = std::minmax_element(k, k + count);
-  work.cut = choose_cut(count, rows, columns, work.chunks, divided_up(*depth.second, kStepK),
-                        divided_up(*depth.first, kStepK), multiprocessors);
+  work.cut = choose_cut(count, rows, m, divided_up(*depth.second, kStepK), divided_up(*depth.first, kStepK),
+                        multiprocessors);
+  work.chunks = divided_up(m, work.cut.columns * 8);
   for (int i = 0; i < count; ++i) {
     if (rows[i] % (2 * kFragment) != 0 || k[i] < 1) return cudaErrorInvalidValue;
     if (!describe_fragments(&work.w[i], w[i], rows[i], k[i], work.cut.fragments, !work.float_out) ||
-        !describe_matrix(&work.x[i], x[i], m, k[i], x_stride[i], columns * 8)) {
+        !describe_matrix(&work.x[i], x[i], m, k[i], x_stride[i], work.cut.columns * 8)) {
       return cudaErrorInvalidValue;
     }
     work.group[i] = {y[i], rows[i], work.tiles, divided_up(k[i], kStepK), y_stride[i], activation[i]};
     work.tiles += divided_up(rows[i], work.cut.fragments * kFragment);
   }
-  switch (columns) {
+  switch (work.cut.columns) {
     case 1: return run<1>(work, stream);
     case 2: return run<2>(work, stream);
     case 4: return run<4>(work, stream);

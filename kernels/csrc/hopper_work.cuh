@@ -28,9 +28,9 @@ struct Group {
   int activation;
 };
 
-// How the work is cut: tiles of so many fragments, in parts of k, or so many tiles to a block.
+// How the work is cut: tiles of so many fragments and eights of rows of x, in parts of k, or so many tiles to a block.
 struct Cut {
-  int fragments, parts, rounds;
+  int fragments, columns, parts, rounds;
 };
 
 struct Work {
@@ -103,15 +103,16 @@ constexpr int kSumming = 48 * 1024, kSummingByte = 6;
 
 // The cut whose busiest block is done first. steps: to the deepest product; most_parts: steps to the shallowest, so that
 // no part is empty.
-inline Cut choose_cut(int count, const int* rows, int columns, int chunks, int steps, int most_parts,
-                      int multiprocessors) {
+inline Cut choose_cut(int count, const int* rows, int m, int steps, int most_parts, int multiprocessors) {
   const int most = min(multiprocessors, kMaxBlocks);
   Cut best = {};
   int64_t least = 0;
-  for (int fragments = kMaxFragments; fragments >= kMinFragments; --fragments) {
+  const auto consider = [&](int columns, int fragments) {
     int tiles = 0;
-    for (int i = 0; i < count; ++i) tiles += chunks * divided_up(rows[i], fragments * kFragment);
-    const Cut cut = {fragments, max(1, min(min(most / tiles, kMaxParts), most_parts)), divided_up(tiles, most)};
+    for (int i = 0; i < count; ++i) tiles += divided_up(rows[i], fragments * kFragment);
+    tiles *= divided_up(m, columns * 8);
+    const Cut cut = {fragments, columns, max(1, min(min(most / tiles, kMaxParts), most_parts)),
+                     divided_up(tiles, most)};
     const int64_t step_bytes = fragments * kFragmentBytes + columns * kColumnBytes;
     int64_t cost = step_bytes * cut.rounds * divided_up(steps, cut.parts);
     if (cut.parts > 1) cost += kSumming + kSummingByte * fragments * columns * kSumBytes;
@@ -119,6 +120,10 @@ inline Cut choose_cut(int count, const int* rows, int columns, int chunks, int s
       best = cut;
       least = cost;
     }
+  };
+  const int fewest = m <= 8 ? 1 : m <= 16 ? 2 : m <= 32 ? 4 : 8, widest = m <= 64 ? fewest : kMaxColumns;
+  for (int columns = fewest; columns <= widest; columns *= 2) {
+    for (int fragments = kMaxFragments; fragments >= kMinFragments; --fragments) consider(columns, fragments);
   }
   return best;
 }

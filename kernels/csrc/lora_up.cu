@@ -112,7 +112,7 @@ cudaError_t run(const LoraUp& p, void* stream) {
 }  // namespace
 
 // h: [tokens, sum of ranks] fp16; w2: four [width, rank] fp16; out: [4, tokens, width] fp16.
-// Ranks are multiples of 32 and take at most eight parts of 128 between them; width is a multiple of 32.
+// Ranks are multiples of 32 and take at most sixteen parts of 128 between them; width is a multiple of 32.
 extern "C" int rwkv_lora_up(const void* h, const void* const* w2, const int* ranks, void* out, int tokens, int width,
                             void* stream) {
   LoraUp p = {};
@@ -129,8 +129,8 @@ extern "C" int rwkv_lora_up(const void* h, const void* const* w2, const int* ran
     p.ranks += ranks[n];
     p.part_end[n] = parts += (ranks[n] + kDepth - 1) / kDepth;
   }
-  if (parts == 0 || parts * kMaxFragments > kMaxWarps || width % (kMaxFragments * kFragment) != 0) return cudaErrorInvalidValue;
+  if (parts == 0 || parts > kMaxWarps || width % (kMaxFragments * kFragment) != 0) return cudaErrorInvalidValue;
   if (tokens <= 8) return run<1, 1>(p, stream);
   if (tokens <= 16) return run<2, 1>(p, stream);
-  return run<4, 2>(p, stream);
+  return parts * kMaxFragments <= kMaxWarps ? run<4, kMaxFragments>(p, stream) : run<4, 1>(p, stream);
 }

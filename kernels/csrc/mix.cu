@@ -218,15 +218,18 @@ cudaError_t run(Mix<Delta> p, void* stream) {
     cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
     return count;
   }();
+  // Turing has less room than the widest model wants: its blocks take fewer channels.
+  constexpr int kSliceBytes = Mixes * kWarpChannels * sizeof(half), kStatic = 2 * kMaxThreads / 32 * sizeof(float2);
+  static const int room = std::min<int>(shared_bytes() - kStatic, kMaxThreads / 32 * kSliceBytes);
   static const cudaError_t allowed =
-      cudaFuncSetAttribute(mix_kernel<Mixes, Delta>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           Mixes * kMaxThreads * 8 * static_cast<int>(sizeof(half)));
+      cudaFuncSetAttribute(mix_kernel<Mixes, Delta>, cudaFuncAttributeMaxDynamicSharedMemorySize, room);
   if (allowed != cudaSuccess) return allowed;
   const int warps = divided_up(p.width, kWarpChannels), threads = warps * 32;
   if (threads > kMaxThreads) return cudaErrorInvalidValue;
   p.strip = std::min(divided_up(p.tokens, multiprocessors * (kMaxThreads / threads)), kMaxStrip);
   const int strips = divided_up(p.tokens, p.strip);
-  const int slices = std::max(1, std::min({multiprocessors / strips, warps, kMaxSlices}));
+  const int fewest = divided_up(warps * kSliceBytes, room);
+  const int slices = std::max(fewest, std::min({multiprocessors / strips, warps, kMaxSlices}));
   p.slice = divided_up(warps, slices) * kWarpChannels;
   return launch(mix_kernel<Mixes, Delta>, dim3(strips, divided_up(p.width, p.slice)), dim3(threads),
                 Mixes * p.slice * sizeof(half), stream, p);

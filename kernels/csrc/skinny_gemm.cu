@@ -131,9 +131,12 @@ __global__ void __launch_bounds__(Warps * 32, 1)
   }
 }
 
+template <int Columns, int Warps>
+constexpr int kSharedBytes = sizeof(float) * Warps * kTileRows * (Columns * 8 + 2);
+
 template <int Columns, int Warps, int Ring>
 cudaError_t run(const Groups& groups, int m, int k, bool float_out, int blocks, void* stream) {
-  const size_t shared = sizeof(float) * Warps * kTileRows * (Columns * 8 + 2);
+  constexpr int shared = kSharedBytes<Columns, Warps>;
   auto with = [&](auto kernel) {
     if (shared > 48 * 1024) cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
     return launch(kernel, dim3(min(groups.tiles, blocks)), dim3(Warps * 32), shared, stream, groups, m, k);
@@ -144,11 +147,17 @@ cudaError_t run(const Groups& groups, int m, int k, bool float_out, int blocks, 
 
 template <int Columns>
 cudaError_t by_depth(const Groups& groups, int m, int k, bool float_out, int blocks, void* stream) {
-  // Every warp's share of K must be whole rings of steps. Wide x takes the registers of a longer ring.
+  // Every warp's share of K must be whole rings of steps. Wide x takes the registers of a longer ring, and the sums of
+  // many warps more shared memory than Turing has.
   constexpr int kWarps = Columns <= 4 ? 16 : 8;
   constexpr int kRing = Columns == 4 ? 2 : 4;
-  if (k % (kStepK * kWarps * kRing) == 0) return run<Columns, kWarps, kRing>(groups, m, k, float_out, blocks, stream);
-  if (k % (kStepK * 8) == 0) return run<Columns, 8, 1>(groups, m, k, float_out, blocks, stream);
+  const auto fits = [k](int warps, int ring, int bytes) {
+    return k % (kStepK * warps * ring) == 0 && bytes <= shared_bytes();
+  };
+  if (fits(kWarps, kRing, kSharedBytes<Columns, kWarps>)) {
+    return run<Columns, kWarps, kRing>(groups, m, k, float_out, blocks, stream);
+  }
+  if (fits(8, 1, kSharedBytes<Columns, 8>)) return run<Columns, 8, 1>(groups, m, k, float_out, blocks, stream);
   return run<Columns, 4, 1>(groups, m, k, float_out, blocks, stream);
 }
 

@@ -11,14 +11,15 @@
 //   U = (I - tril(A B^T))^-1 (A Z_0^T + tril(A K^T) V)
 //   Y = R Z_0^T + tril'(R B^T) U + tril'(R K^T) V,   Z_16 = Z_0 + U^T B + V^T K
 //
-// Operands are fp16, sums and the state fp32. A block owns a head of a row: some warps derive the next
-// chunk's matrices, while four others, each with 16 rows of S in registers, go through the present one.
+// Operands are fp16, sums and the state fp32. A block owns a head of a row, and then of another one: some warps derive
+// the next chunk's matrices, while four others, each with 16 rows of S in registers, go through the present one.
 #include "wkv7_chunk.cuh"
 
 namespace {
 
 constexpr int kSteppers = 128;                  // threads that step
-constexpr unsigned kFewBlocks = 132;            // up to here a block has a multiprocessor for itself
+constexpr int kFewBlocks = 132;                 // up to here a block has a multiprocessor for itself
+constexpr int kRowsAtATime = 64;                // a recorded step may have few rows, and blocks without one take time
 constexpr int kTiles = kHead / 8;
 
 DEVICE void scale_columns(float (&s)[kTiles][4], const float (&scale)[kHead], int lane) {
@@ -118,46 +119,52 @@ __global__ void __launch_bounds__(kChunk / Tokens * 32 + kSteppers, Tokens == 4 
     wkv7_kernel(const __grid_constant__ Wkv7 p) {
   __shared__ __align__(16) Shared shared;
   constexpr int kDerivers = kChunk / Tokens * 32;
-  const int head = blockIdx.x, row = blockIdx.y;
-  const int begin = p.row_start[row], end = p.row_start[row + 1];
+  const int head = blockIdx.x, first_row = singles_of(p) + blockIdx.y, rows = rows_of(p);
   const int lane = threadIdx.x % 32;
+  int n = 0;  // chunks of all rows so far: the two in shared memory take turns
   let_next_kernel_start();
   wait_for_previous_kernel();
 
   if (threadIdx.x < kDerivers) {
     const int warp = threadIdx.x / 32, column = head * kHead + lane * 2;
     const HeadParameters parameters = load_parameters(p, column);
-    RawRows<Tokens> raw = load_rows<Tokens>(p, begin + warp * Tokens, end, column);
-    for (int base = begin, n = 0; base < end; base += kChunk, ++n) {
-      const int first = base + warp * Tokens;
-      Chunk& chunk = shared.chunk[n % 2];
-      derive_rows(raw, parameters, end - first, chunk, shared, warp, lane);
-      raw = load_rows<Tokens>(p, first + kChunk, end, column);
-      team_barrier<1, kDerivers>();
-      if (warp < 4) derive_square(chunk, shared, warp, lane);
-      __syncthreads();  // this chunk is complete, and the other team has done the one before
+    for (int row = first_row; row < rows; row += gridDim.y) {
+      const int begin = p.row_start[row], end = p.row_start[row + 1];
+      RawRows<Tokens> raw = load_rows<Tokens>(p, begin + warp * Tokens, end, column);
+      for (int base = begin; base < end; base += kChunk, ++n) {
+        const int first = base + warp * Tokens;
+        Chunk& chunk = shared.chunk[n % 2];
+        derive_rows(raw, parameters, end - first, chunk, shared, warp, lane);
+        raw = load_rows<Tokens>(p, first + kChunk, end, column);
+        team_barrier<1, kDerivers>();
+        if (warp < 4) derive_square(chunk, shared, warp, lane);
+        __syncthreads();  // this chunk is complete, and the other team has done the one before
+      }
     }
   } else {
     const int thread = threadIdx.x - kDerivers, warp = thread / 32;
-    State* state = static_cast<State*>(p.state) +
-                   (static_cast<int64_t>(p.slots[row]) * (p.width / kHead) + head) * kHead * kHead +
-                   (warp * 16 + lane / 4) * kHead + lane % 4 * 2;
-    float s[kTiles][4];
+    for (int row = first_row; row < rows; row += gridDim.y) {
+      const int begin = p.row_start[row], end = p.row_start[row + 1];
+      State* state = static_cast<State*>(p.state) +
+                     (static_cast<int64_t>(p.slots[row]) * (p.width / kHead) + head) * kHead * kHead +
+                     (warp * 16 + lane / 4) * kHead + lane % 4 * 2;
+      float s[kTiles][4];
 #pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      *reinterpret_cast<float2*>(s[tile]) = load_state(state + tile * 8);
-      *reinterpret_cast<float2*>(s[tile] + 2) = load_state(state + tile * 8 + 8 * kHead);
-    }
-    for (int base = begin, n = 0; base < end; base += kChunk, ++n) {
-      __syncthreads();
-      step(s, shared.chunk[n % 2], shared, warp, lane);
-      team_barrier<2, kSteppers>();
-      finish(p, shared.chunk[n % 2], shared, base, end, head, thread);
-    }
+      for (int tile = 0; tile < kTiles; ++tile) {
+        *reinterpret_cast<float2*>(s[tile]) = load_state(state + tile * 8);
+        *reinterpret_cast<float2*>(s[tile] + 2) = load_state(state + tile * 8 + 8 * kHead);
+      }
+      for (int base = begin; base < end; base += kChunk, ++n) {
+        __syncthreads();
+        step(s, shared.chunk[n % 2], shared, warp, lane);
+        team_barrier<2, kSteppers>();
+        finish(p, shared.chunk[n % 2], shared, base, end, head, thread);
+      }
 #pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      store_state(state + tile * 8, make_float2(s[tile][0], s[tile][1]));
-      store_state(state + tile * 8 + 8 * kHead, make_float2(s[tile][2], s[tile][3]));
+      for (int tile = 0; tile < kTiles; ++tile) {
+        store_state(state + tile * 8, make_float2(s[tile][0], s[tile][1]));
+        store_state(state + tile * 8 + 8 * kHead, make_float2(s[tile][2], s[tile][3]));
+      }
     }
   }
 }
@@ -171,11 +178,13 @@ cudaError_t run(const Wkv7& p, dim3 grid, int float_state, void* stream) {
 
 }  // namespace
 
-// vectors: w0, a0, v0, k_k, k_a, r_k, ln_x.weight, ln_x.bias, each [width] fp16.
-// lora: [4, tokens, width], w, a, v, g. v_first: null in layer 0. singles: how many of the first rows have one token each.
+// vectors: w0, a0, v0, k_k, k_a, r_k, ln_x.weight, ln_x.bias, each [width] fp16. lora: [4, tokens, width], w, a, v, g.
+// v_first: null in layer 0. singles, rows: how many of the first rows have one token each, and all of them; with
+// `counts`, which is on the device, these are the most there may be of the former, and of the latter.
 extern "C" int rwkv_wkv7(const void* r, const void* k, const void* v, const void* lora, const void* v_first,
                          const void* const* vectors, void* state, int float_state, const int* slots,
-                         const int* row_start, void* out, int rows, int singles, int tokens, int width, void* stream) {
+                         const int* row_start, void* out, int rows, int singles, const int* counts, int tokens, int width,
+                         void* stream) {
   const half* const* vector = reinterpret_cast<const half* const*>(vectors);
   const auto halves = [](const void* pointer) { return static_cast<const half*>(pointer); };
   const int64_t plane = static_cast<int64_t>(tokens) * width;
@@ -184,17 +193,17 @@ extern "C" int rwkv_wkv7(const void* r, const void* k, const void* v, const void
   Wkv7 p = {halves(r), halves(k), halves(v), planes, planes + plane, planes + 2 * plane, planes + 3 * plane,
             halves(v_first),
             vector[0], vector[1], vector[2], vector[3], vector[4], vector[5], vector[6], vector[7],
-            state, slots, row_start, static_cast<half*>(out), tokens, width};
+            state, slots, row_start, static_cast<half*>(out), tokens, width, singles, rows, counts};
   if (v_first == nullptr) {
     p.v_first = p.v;
     p.v_gate = p.w;  // any numbers: there may be none for v in layer 0
   }
   if (singles > 0) {
-    const cudaError_t status = wkv7_decode(p, singles, float_state, stream);
-    if (status != cudaSuccess || singles == rows) return status;
+    const cudaError_t status = wkv7_decode(p, float_state, stream);
+    if (status != cudaSuccess) return status;
   }
-  p.slots += singles;
-  p.row_start += singles;
-  const dim3 grid(width / kHead, rows - singles);
-  return grid.x * grid.y <= kFewBlocks ? run<2>(p, grid, float_state, stream) : run<4>(p, grid, float_state, stream);
+  const int longer = counts != nullptr ? rows : rows - singles, heads = width / kHead;
+  if (longer == 0) return cudaSuccess;
+  const dim3 grid(heads, longer < kRowsAtATime ? longer : kRowsAtATime);
+  return heads * longer <= kFewBlocks ? run<2>(p, grid, float_state, stream) : run<4>(p, grid, float_state, stream);
 }

@@ -25,7 +25,14 @@ struct Wkv7 {
   const int* row_start;   // [rows + 1]
   half* out;              // [T, C]
   int tokens, width;
+  // The first `singles` of the `rows` have one token each. A recorded step has both in memory, as they are not the same
+  // each time, and here the most there may be.
+  int singles, rows;
+  const int* counts;      // singles, rows; or null
 };
+
+DEVICE int singles_of(const Wkv7& p) { return p.counts != nullptr ? p.counts[0] : p.singles; }
+DEVICE int rows_of(const Wkv7& p) { return p.counts != nullptr ? p.counts[1] : p.rows; }
 
 DEVICE float2 operator+(float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); }
 DEVICE float2 operator-(float2 a, float2 b) { return make_float2(a.x - b.x, a.y - b.y); }
@@ -92,5 +99,5 @@ DEVICE HeadVectors derive(const RawVectors& raw, const HeadParameters& parameter
   return x;
 }
 
-// One token per row: see wkv7_decode.cu.
-cudaError_t wkv7_decode(const Wkv7& p, int rows, int float_state, void* stream);
+// The rows of one token: see wkv7_decode.cu.
+cudaError_t wkv7_decode(const Wkv7& p, int float_state, void* stream);

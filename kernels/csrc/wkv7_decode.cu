@@ -51,18 +51,21 @@ constexpr int kHoldRows = 128;  // with fewer, the products around this kernel n
 
 template <typename State>
 __global__ void __launch_bounds__(kMaxWarps * 32, 1)
-    wkv7_decode_kernel(const __grid_constant__ Wkv7 p, int rows, int tiles) {
+    wkv7_decode_kernel(const __grid_constant__ Wkv7 p, int tiles) {
   extern __shared__ __align__(128) char shared[];
   __shared__ uint64_t arrived[kMaxWarps][kMaxTiles];
 
   const int warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int group = lane / 4, quarter = lane % 4;
+  const int group = lane / 4, quarter = lane % 4, rows = singles_of(p);
   const int heads = p.width / kHead, stride = warps * gridDim.x / heads;  // rows worked on at a time
   const int worker = warp * gridDim.x + blockIdx.x, head = worker % heads, first_row = worker / heads;
   const int items = first_row < stride && first_row < rows ? (rows - 1 - first_row) / stride + 1 : 0;
 
   let_next_kernel_start();
-  if (items == 0) return;
+  if (items == 0) {
+    wait_for_previous_kernel();  // or else, with no rows at all, the next kernel would wait for nothing
+    return;
+  }
   const auto state_of = [&](int item) {
     return static_cast<State*>(p.state) +
            (static_cast<int64_t>(p.slots[first_row + item * stride]) * heads + head) * kHead * kHead;
@@ -186,22 +189,22 @@ Device device_limits() {
 int divided_up(int a, int b) { return (a + b - 1) / b; }
 
 template <typename State>
-cudaError_t run(const Wkv7& p, int rows, void* stream) {
+cudaError_t run(const Wkv7& p, void* stream) {
   static const Device limits = device_limits();
   static const cudaError_t allowed =
       cudaFuncSetAttribute(wkv7_decode_kernel<State>, cudaFuncAttributeMaxDynamicSharedMemorySize, limits.shared_bytes);
   if (allowed != cudaSuccess) return allowed;
-  const int heads = p.width / kHead;
+  const int heads = p.width / kHead, rows = p.singles;
   const int most_warps = limits.shared_bytes / static_cast<int>(Layout<State>::shared_bytes(1, limits.max_tiles));
   const int warps = min(min(divided_up(rows * heads, limits.multiprocessors), most_warps), kMaxWarps);
   const int blocks = max(limits.multiprocessors, divided_up(heads, warps));
   const int tiles = min(divided_up(rows, warps * blocks / heads), limits.max_tiles);
   return launch(wkv7_decode_kernel<State>, dim3(blocks), dim3(warps * 32), Layout<State>::shared_bytes(warps, tiles),
-                stream, p, rows, tiles);
+                stream, p, tiles);
 }
 
 }  // namespace
 
-cudaError_t wkv7_decode(const Wkv7& p, int rows, int float_state, void* stream) {
-  return float_state ? run<float>(p, rows, stream) : run<half>(p, rows, stream);
+cudaError_t wkv7_decode(const Wkv7& p, int float_state, void* stream) {
+  return float_state ? run<float>(p, stream) : run<half>(p, stream);
 }

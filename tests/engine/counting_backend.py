@@ -10,6 +10,7 @@ import numpy as np
 
 from inference.bus.messages import ModelInfo, Sampling, TokenLogprobs
 from inference.engine.backend import StepPlan, StepResult
+from inference.engine.memory import Memory
 
 VOCAB = 65536
 
@@ -35,6 +36,9 @@ class CountingBackend:
         self._last: dict[int, int] = {}
         self._fed: dict[int, list[int]] = {}
         self._stop_ids: dict[int, Sequence[int]] = {}
+
+    def memory(self) -> Memory:
+        return Memory(free=3, total=5)
 
     def open_slot(
         self,

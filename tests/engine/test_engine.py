@@ -1,10 +1,11 @@
-"""The scheduler and the step loop, with a model that counts: no torch, no Redis."""
+"""The scheduler and the step loop, nearly always with a model that counts."""
 
 import pytest
 
 from inference.bus.messages import Generate, RowOutput, Sampling
 from inference.engine.engine import Engine
 from inference.engine.scheduler import Scheduler
+from inference.engine.torch_backend import TorchBackend
 from tests.engine.counting_backend import CountingBackend
 
 OVERLAPS = pytest.mark.parametrize("overlap", [False, True], ids=["in-step", "overlapped"])
@@ -67,6 +68,15 @@ def test_a_row_that_the_back_end_refuses_fails_alone(overlap):
     assert (refused.finish, refused.error, refused.tokens) == ("error", "stop_ids: at most 0, got 1", [])
     assert (tokens(outputs[1]), tokens(outputs[3])) == ([11, 12, 13, 14], [31, 32, 33, 34])
     assert tokens(run(engine, request(4, [40]), request(5, [50]), request(6, [60]))[6]) == [61, 62, 63, 64]
+
+
+def test_ids_that_the_model_does_not_have_fail_their_row_alone(deep_checkpoint):
+    backend = TorchBackend(deep_checkpoint, slots=2)
+    outputs = run(Engine(backend, step_tokens=8), request(1, [10, 512]), request(2, [20]))
+    assert [(output.finish, output.error) for output in outputs[1]] == [
+        ("error", "prompt: token ids must be in 0 .. 511, got 10 .. 512")
+    ]
+    assert len(tokens(outputs[2])) == 4
 
 
 @OVERLAPS
@@ -160,7 +170,7 @@ def test_prompt_logprobs_come_once_and_are_aligned_across_chunks(overlap):
 
 
 @OVERLAPS
-@pytest.mark.parametrize("start", [2, 4, 5, 9, 10, 40])
+@pytest.mark.parametrize("start", [2, 4, 5, 9, 10, 40, 2**62])
 def test_prompt_logprobs_from_a_token_on(overlap, start):
     """Whether the chunks of four tokens end before it, at it or behind it."""
     engine = Engine(CountingBackend(slots=2, overlap=overlap), step_tokens=4)
@@ -170,6 +180,13 @@ def test_prompt_logprobs_from_a_token_on(overlap, start):
     assert [entry and entry.logprob for entry in logprobs] == [
         -float(token) if index >= start else None for index, token in enumerate(prompt)
     ]
+
+
+def test_a_row_that_scores_nothing_of_its_prompt_can_be_ended():
+    engine = Engine(CountingBackend(slots=2), step_tokens=4)
+    engine.submit(request(1, [5, 6], prompt_logprobs=0, prompt_logprobs_from=2**62))
+    ((_web, output),) = engine.abort("error")
+    assert (output.finish, output.prompt_logprobs) == ("error", [None, None])
 
 
 @OVERLAPS

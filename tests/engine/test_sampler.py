@@ -1,3 +1,4 @@
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -42,7 +43,7 @@ def run_row(logits, sampling, slots=1, slot=0, generated=()):
 
 
 def seeded(sampling, seed):
-    return Sampling(**{name: getattr(sampling, name) for name in sampling.__struct_fields__} | {"seed": seed})
+    return msgspec.structs.replace(sampling, seed=seed)
 
 
 @pytest.mark.parametrize("name", EVERY_METHOD)
@@ -52,6 +53,16 @@ def test_a_seed_repeats_in_any_slot(logits, name):
     again, penalties_again = run_row(logits, sampling, slots=5, slot=3)
     assert again == tokens
     assert torch.equal(penalties, penalties_again)
+
+
+@pytest.mark.parametrize("name", EVERY_METHOD)
+def test_where_every_id_is_barred_id_0_is_drawn(name):
+    """The one that the grammar leaves is a stop id, and it is too early for that."""
+    sampler = Sampler(1, VOCAB, "cpu")
+    sampler.open_slot(0, msgspec.structs.replace(EVERY_METHOD[name], min_tokens=1), [9], [], [])
+    scores = torch.full((1, VOCAB), -torch.inf)
+    scores[0, 9] = 1.0
+    assert sampler.draw(scores, [0]).tolist() == [0]
 
 
 @pytest.mark.parametrize("name", [name for name in EVERY_METHOD if name != "greedy"])

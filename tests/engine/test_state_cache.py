@@ -1,143 +1,41 @@
-"""Rows that begin behind a history: where their state comes from, and that it makes no difference.
+"""Rows that begin behind a history: where their state comes from, and that it makes no difference."""
 
-The model here draws a digest of everything it was fed, so that one token missing, doubled or of
-another row changes all that follows.
-"""
-
-import zlib
-from collections.abc import Collection
-from concurrent.futures import Future
-
-import numpy as np
 import pytest
 
-from inference.bus.messages import END_OF_TEXT, Generate, History, RowOutput
-from inference.engine.engine import Engine
-from inference.engine.state_cache import Loaded, SavedState, StateCache
-from inference.history import BLOCK, borders, extend, pack_ids, root, unpack_ids
-from tests.engine.counting_backend import CountingBackend
-
-ROOT = root("model", "owner")
-OVERLAPS = pytest.mark.parametrize("overlap", [False, True], ids=["in-step", "overlapped"])
-
-
-class DigestBackend(CountingBackend):
-    def next_token(self, fed: list[int]) -> int:
-        return zlib.crc32(np.array(fed, dtype=np.uint32).tobytes()) % 60_000 + 1
-
-
-class MemoryStore:
-    """A durable store in memory. Loads are answered when the test says so, or at once."""
-
-    def __init__(self) -> None:
-        self.saved: dict[bytes, SavedState] = {}
-        self.turns: dict[bytes, tuple[bytes, list[int]]] = {}  # digest -> the one before, and the turn's ids
-        self.waiting: list[tuple[Future, Loaded]] = []
-        self.at_once = True
-
-    def load(self, history: History, cached: Collection[bytes]) -> Future:
-        digest, tokens = history.digest, []
-        while digest != ROOT and digest not in cached and digest not in self.saved:
-            digest, ids = self.turns[digest]
-            tokens = ids + tokens
-        base = digest if digest in cached else b""
-        saved = None if base else self.saved.get(digest)
-        future: Future = Future()
-        self.waiting.append((future, Loaded(base=base, saved=saved, tokens=tokens)))
-        if self.at_once:
-            self.answer()
-        return future
-
-    def answer(self) -> None:
-        for future, loaded in self.waiting:
-            future.set_result(loaded)
-        self.waiting = []
-
-    def save(self, saved: SavedState) -> None:
-        self.saved[saved.digest] = saved
-
-
-class Rig:
-    """An engine with a state cache, and sessions on it."""
-
-    def __init__(self, *, overlap: bool = False, parked: int = 2, host: int = 2, prefix_bytes: int = 0) -> None:
-        self.backend = DigestBackend(slots=2 + parked, overlap=overlap)
-        self.store = MemoryStore()
-        self.states = StateCache(
-            self.backend,
-            slots=range(2, 2 + parked),
-            host_entries=host,
-            host_bytes=2**30,
-            prefix_bytes=prefix_bytes,
-            durable=self.store,
-        )
-        self.engine = Engine(self.backend, step_tokens=64, states=self.states)
-        self._rows = 0
-
-    @property
-    def fed(self) -> int:
-        """Prompt tokens that were prefilled so far."""
-        return self.engine.counters.prompt_tokens
-
-    def submit(self, prompt: list[int], history: History | None = None, **more) -> int:
-        self._rows += 1
-        history = history or History(digest=ROOT)
-        more = {"keep": True, "max_tokens": 5, "stop_ids": []} | more
-        self.engine.submit(
-            Generate(web="web", row=self._rows, model="counting", prompt=prompt, history=history, **more)
-        )
-        return self._rows
-
-    def finish(self) -> dict[int, list[RowOutput]]:
-        outputs: dict[int, list[RowOutput]] = {}
-        for _ in range(1000):
-            for _web, output in self.engine.step():
-                outputs.setdefault(output.row, []).append(output)
-            if not self.engine.has_work:
-                return outputs
-        raise AssertionError("still at work")
-
-    def ask(self, prompt: list[int], history: History | None = None, **more) -> list[int]:
-        row = self.submit(prompt, history, **more)
-        outputs = self.finish()[row]
-        assert outputs[-1].finish in ("stop", "length"), outputs[-1].error
-        return [token for output in outputs for token in output.tokens]
-
-    def turn(self, history: History, prompt: list[int], **more) -> tuple[History, list[int]]:
-        """One turn, committed: the history with it, and the reply."""
-        reply = self.ask(prompt, history, **more)
-        return self.commit(history, prompt + reply), reply
-
-    def commit(self, history: History, ids: list[int]) -> History:
-        digest = extend(history.digest, ids)
-        self.store.turns[digest] = history.digest, ids
-        return History(digest=digest, tokens=history.tokens + len(ids), session=1, turn=history.turn + 1)
-
-
-def alone(tokens: list[int], count: int = 5) -> list[int]:
-    """What the model draws behind these tokens when nothing is cached."""
-    drawn = []
-    for _ in range(count):
-        drawn.append(DigestBackend(1).next_token(tokens + drawn))
-    return drawn
-
-
-def play(rig: Rig, sessions: int, turns: int) -> None:
-    """Turns of several sessions, each session's after all the others'; asserts every reply."""
-    heads = [History(digest=ROOT)] * sessions
-    logs: list[list[int]] = [[] for _ in heads]
-    for number in range(turns):
-        for session in range(sessions):
-            prompt = [100 * session + number + 1] * 3
-            heads[session], reply = rig.turn(heads[session], prompt)
-            assert reply == alone(logs[session] + prompt)
-            logs[session] += prompt + reply
+from inference.bus.messages import History
+from inference.history import BLOCK, extend
+from tests.engine.history_rig import OVERLAPS, ROOT, LazyBackend, Rig, alone, play
 
 
 @OVERLAPS
 @pytest.mark.parametrize(("parked", "host"), [(9, 0), (2, 9), (2, 2), (0, 3), (1, 0), (0, 0)])
 def test_a_session_reads_as_if_it_had_never_left_the_device(overlap, parked, host):
     play(Rig(overlap=overlap, parked=parked, host=host), sessions=6, turns=4)
+
+
+@pytest.mark.parametrize(("parked", "host"), [(2, 9), (2, 2), (0, 3), (0, 0)])
+def test_states_may_come_to_the_host_later(parked, host):
+    play(Rig(overlap=True, parked=parked, host=host, backend=LazyBackend), sessions=6, turns=4)
+
+
+def test_states_are_kept_and_handed_on_without_a_look_at_them():
+    """A look would wait for the device; here it fails."""
+    rig = Rig(parked=1, host=1, prefix_bytes=2 * 4 * BLOCK, backend=LazyBackend)
+    rig.backend.copies_fail = True
+    heads = []
+    for first in range(1, 5):
+        prompt = [first] * (BLOCK + 1)
+        head, reply = rig.turn(History(digest=ROOT), prompt)
+        assert reply == alone(prompt)
+        heads.append(head.digest)
+    rig.states.begin_sweep()
+    while rig.states.sweep_one():
+        pass
+    rig.states.forget(heads)
+    assert rig.states.host_names() == []
+    assert rig.store.saved.keys() == set(heads)
+    with pytest.raises(RuntimeError, match="a state did not come to the host: lost on the way"):
+        rig.store.saved[heads[0]].state["fed"]
 
 
 def test_every_level_is_used():
@@ -300,109 +198,3 @@ def test_a_sweep_never_saves_a_slot_that_has_become_another_states():
         pass
     saved = rig.store.saved[first.digest]
     assert saved.state["fed"].tolist() + saved.pending == [1, 2, 3, *reply]
-
-
-def test_a_shared_prefix_is_prefilled_once():
-    rig = Rig(prefix_bytes=2**20)
-    shared = [n % 50 + 1 for n in range(2000)]
-    for ending in range(20):
-        before = rig.fed
-        row = rig.submit([*shared, 1000 + ending], keep=False)
-        outputs = rig.finish()[row]
-        assert [token for output in outputs for token in output.tokens] == alone([*shared, 1000 + ending])
-        assert outputs[0].cached_tokens == (7 * BLOCK if ending else 0)
-        assert rig.fed - before == (2001 - 7 * BLOCK if ending else 2001)
-    assert rig.states.counters.cached_tokens == 19 * 7 * BLOCK
-
-
-@OVERLAPS
-def test_prompts_that_come_at_once_share_the_prefill_of_their_beginning(overlap):
-    rig = Rig(prefix_bytes=2**20, overlap=overlap)
-    shared = [n % 50 + 1 for n in range(3 * BLOCK)]
-    prompts = [[*shared, 1000 + ending] for ending in range(6)]
-    rows = [rig.submit(prompt, keep=False) for prompt in prompts]
-    outputs = rig.finish()
-    for row, prompt in zip(rows, prompts, strict=True):
-        assert [token for output in outputs[row] for token in output.tokens] == alone(prompt)
-    assert rig.fed == len(shared) + len(prompts)
-
-
-def test_rows_go_on_when_the_one_they_wait_for_ends_early():
-    rig = Rig(prefix_bytes=2**20)
-    prompt = [5] * (2 * BLOCK)
-    first, second = rig.submit(prompt), rig.submit([*prompt, 6])
-    rig.engine.step()
-    assert rig.engine.cancel(("web", first))
-    assert [token for output in rig.finish()[second] for token in output.tokens] == alone([*prompt, 6])
-
-
-def test_a_budget_too_small_for_any_prefix_stops_nobody():
-    rig = Rig(prefix_bytes=1)
-    prompt = [5] * (2 * BLOCK)
-    rows = [rig.submit([*prompt, ending]) for ending in (6, 7, 8)]
-    outputs = rig.finish()
-    assert all(outputs[row][-1].finish == "length" for row in rows)
-
-
-def test_a_repeated_prompt_is_prefilled_but_for_its_last_border():
-    rig = Rig(prefix_bytes=2**20)
-    prompt = list(range(1, 2 * BLOCK + 1))
-    assert rig.ask(prompt) == rig.ask(prompt) == alone(prompt)
-    assert rig.states.counters.cached_tokens == BLOCK, "one token at least is fed, for its logits"
-
-
-def test_nothing_is_shared_between_owners():
-    rig = Rig(prefix_bytes=2**20)
-    prompt = list(range(1, 600))
-    for owner in ("one", "other"):
-        assert rig.ask(prompt, History(digest=root("model", owner))) == alone(prompt)
-    assert rig.states.counters.cached_tokens == 0
-
-
-def test_the_prefix_cache_keeps_to_its_budget():
-    rig = Rig(prefix_bytes=4 * 3 * BLOCK)  # this model's states grow: 4 bytes a token
-    first, second = [1] * 600, [2] * 600
-    for prompt in (first, second, second, first):
-        assert rig.ask(prompt) == alone(prompt)
-    assert rig.states.counters.cached_tokens == 2 * BLOCK, "the first was dropped for the second"
-
-
-def test_prompt_logprobs_need_the_whole_prompt():
-    rig = Rig(prefix_bytes=2**20)
-    prompt = [END_OF_TEXT + 1] * 600
-    rig.ask(prompt)
-    row = rig.submit(prompt, prompt_logprobs=0)
-    assert len(rig.finish()[row][0].prompt_logprobs) == 600
-
-
-def test_borders_are_the_same_for_every_length_and_few():
-    assert list(borders(1000)) == [256, 512, 768]
-    assert list(borders(10_000))[: len(list(borders(3000)))] == list(borders(3000))
-    assert len(list(borders(1_000_000))) < 100
-    assert all(b - a <= max(BLOCK, a / 8) for a, b in zip([0, *borders(100_000)], borders(100_000), strict=False))
-
-
-def test_names_depend_on_model_owner_start_and_order():
-    names = {root("m", "o"), root("m", "p"), root("n", "o"), root("m", "o", "tuned"), root("mo", "")}
-    assert len(names) == 5
-    assert extend(extend(ROOT, [1]), [2]) != extend(extend(ROOT, [2]), [1])
-    assert unpack_ids(pack_ids([0, 65535, 2**31])) == [0, 65535, 2**31]
-
-
-def test_an_initial_state_is_loaded_once_however_many_begin_with_it():
-    rig = Rig(prefix_bytes=2**20)
-    start = root("model", "owner", "tuned")
-    history = History(digest=start, start=1, pending=[9])
-    tuned = {"fed": np.array([1, 2, 3], dtype=np.uint32)}
-    rig.store.saved[start] = SavedState(digest=start, tokens=0, pending=[9], state=tuned)
-    rig.store.at_once = False
-    shared = [5] * BLOCK
-    rows = [rig.submit([*shared, ending], history, keep=False) for ending in (6, 7, 8)]
-    rig.engine.step()
-    assert len(rig.store.waiting) == 1
-    rig.store.answer()
-    outputs = rig.finish()
-    for row, ending in zip(rows, (6, 7, 8), strict=True):
-        assert [token for output in outputs[row] for token in output.tokens] == alone([1, 2, 3, 9, *shared, ending])
-    assert rig.fed == 1 + len(shared) + len(rows)
-    assert rig.ask([4], history) == alone([1, 2, 3, 9, 4]), "it is in memory now"
