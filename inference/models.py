@@ -1,18 +1,21 @@
 """API keys, and a table-less model that gives the engines page its place in the admin."""
 
 import hashlib
+import logging
 import secrets
 from datetime import timedelta
 from typing import Any
 
 from django.core.validators import MinValueValidator
-from django.db import models
+from django.db import DatabaseError, models
 from django.db.models import Q
 from django.utils import timezone
 
 from inference.batches.models import BatchJob, BatchLine, StoredFile  # noqa: F401  (tables of this app)
 from inference.stored_responses import StoredResponse  # noqa: F401
 from inference.translation.models import TranslationJob, TranslationLine, TranslationSource  # noqa: F401
+
+log = logging.getLogger(__name__)
 
 SECRET_BYTES = 32  # 256 random bits: too many to guess, so a fast hash protects them well enough
 SHOWN_CHARACTERS = 11
@@ -90,7 +93,10 @@ class ApiKey(models.Model):
         now = timezone.now()
         if self.last_used is None or now - self.last_used > LAST_USED_RESOLUTION:
             self.last_used = now
-            type(self).objects.filter(pk=self.pk).update(last_used=now)
+            try:
+                type(self).objects.filter(pk=self.pk).update(last_used=now)
+            except DatabaseError as error:  # the key is good all the same
+                log.warning("the use of a key was not noted: %s", error)
 
 
 class Engine(models.Model):

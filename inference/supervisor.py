@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 EX_CONFIG = os.EX_CONFIG  # 78 in sysexits.h: the configuration is wrong
 
@@ -155,7 +155,7 @@ class Supervisor:
         if self._prefix:
             _print("serve", message)
         else:
-            print(message, file=sys.stderr, flush=True)  # noqa: T201
+            _write(message, sys.stderr)
 
 
 def _how(code: int) -> str:
@@ -176,5 +176,13 @@ async def _print_lines(name: str, stream: asyncio.StreamReader) -> None:
 
 
 def _print(name: str, line: str) -> None:
-    with suppress(BrokenPipeError):  # nobody reads us any more; the child must go on being read, or it would block
-        print(f"{name:<{NAME_WIDTH}}| {line}", flush=True)  # noqa: T201
+    _write(f"{name:<{NAME_WIDTH}}| {line}", sys.stdout)
+
+
+def _write(line: str, stream: TextIO) -> None:
+    """Print a line, and leave out what cannot be written: the disk is full, say, or nobody reads us any more.
+
+    The children are started again and read all the same; they would block if nobody read them.
+    """
+    with suppress(OSError, UnicodeError):
+        print(line, file=stream, flush=True)

@@ -74,13 +74,13 @@ def cancel_batch(job: BatchJob) -> None:
 
 
 def delete_file(file: StoredFile) -> None:
-    """Delete the content; the row stays, for the jobs that name it. Raises FileInUse."""
+    """Delete the content; the row stays, for the jobs that name it. Raises FileInUse, OSError."""
     with transaction.atomic():
         StoredFile.objects.select_for_update().get(pk=file.pk)
         if BatchJob.objects.open().filter(input_file=file).exists():
             raise FileInUse("a batch that is not over reads this file")
         StoredFile.objects.filter(pk=file.pk).update(deleted_at=timezone.now())
-    storage.remove(file.key)
+        storage.remove(file.key)  # before the commit: a file that is deleted cannot be deleted again
 
 
 def nudge(delay: float = 0.0) -> None:

@@ -87,12 +87,11 @@ class BatchJobQuerySet(models.QuerySet["BatchJob"]):
         return self.filter(status__in=OPEN)
 
     def leased(self) -> "BatchJobQuerySet":
-        return self.open().filter(lease_until__gte=timezone.now())
+        return self.open().filter(under_lease())
 
     def waiting(self) -> "BatchJobQuerySet":
         """Open jobs that nobody runs, the oldest first."""
-        free = Q(lease_until=None) | Q(lease_until__lt=timezone.now())
-        return self.open().filter(free).order_by("pk")
+        return self.open().exclude(under_lease()).order_by("pk")
 
     def claim(self, key: str) -> "BatchJob | None":
         """The job with a lease for the caller alone; None when it is over or another runner has it."""
@@ -199,6 +198,12 @@ class BatchLine(models.Model):
 
     def __str__(self) -> str:
         return f"line {self.number} of {self.batch_id}"
+
+
+def under_lease() -> Q:
+    """What somebody runs. A lease longer than any that is given is from before the clock was set back: it is void."""
+    now = timezone.now()
+    return Q(lease_until__range=(now, now + timedelta(seconds=2 * LEASE_SECONDS)))
 
 
 def lease_end() -> Any:

@@ -18,6 +18,7 @@ FIRST_PAUSE_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 15.0
 BUSY = (429, 503)  # nothing was done, and it is worth asking again for as long as the job may run
 TRIES = 3  # of a request that the service fails to answer, or answers with something else than JSON
+REFUSALS = 3  # of a line in a row: one alone says that the key was too old on arrival, after a sleep or a set clock
 
 
 class KeyRefused(Exception):
@@ -100,7 +101,7 @@ def open_session() -> aiohttp.ClientSession:
 async def ask(session: aiohttp.ClientSession, number: int, request: RequestLine, owner: str = "") -> Answer:
     """Ask on behalf of `owner`, until there is an answer. Raises KeyRefused."""
     line_id = new_line_id()
-    pause, tries = FIRST_PAUSE_SECONDS, 0
+    pause, tries, refusals = FIRST_PAUSE_SECONDS, 0, 0
     while True:
         wait = 0.0
         try:
@@ -117,11 +118,12 @@ async def ask(session: aiohttp.ClientSession, number: int, request: RequestLine,
         except (aiohttp.ClientError, OSError):
             pass  # the web processes are restarting
         else:
-            if response.status == 401:
+            refusals = refusals + 1 if response.status == 401 else 0
+            if refusals == REFUSALS:
                 raise KeyRefused("the service refuses this worker's key: do both have the same VAR_DIR?")
             if response.status in BUSY:
                 wait = _retry_after(response)
-            else:
+            elif not refusals:
                 tries += 1
                 answer = _read_answer(number, request, line_id, response, content)
                 if tries == TRIES or not _broken(answer):

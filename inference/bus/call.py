@@ -42,7 +42,7 @@ class Call:
         self.requests = list(requests)
         self.note = note
         self.delivered = [len(request.generated) for request in requests]
-        self.open = len(self.requests)
+        self.running = set(range(len(self.requests)))  # rows that have not ended
         self.engine = ""  # that sent its newest tokens
         self.numbers: set[int] = set()  # under which its rows were submitted
         self._outputs: list[tuple[int, RowOutput]] = []
@@ -55,7 +55,7 @@ class Call:
     @property
     def done(self) -> bool:
         """Every row has ended and all its outputs were taken."""
-        return not (self.open or self._outputs)
+        return not (self.running or self._outputs)
 
     async def take(self, gather: int = 1, patience: float = 0.0) -> list[tuple[int, RowOutput]]:
         """Everything that came since the last call, as (row index, output); waits for something.
@@ -88,7 +88,8 @@ class Call:
         self._outputs.append((index, output))
         self._tokens += len(output.tokens)
         self._urgent = self._urgent or first or bool(output.finish)
-        self.open -= bool(output.finish)
+        if output.finish:
+            self.running.discard(index)
         if self._ready(self._gather):
             self._wake()
 

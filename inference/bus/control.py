@@ -13,7 +13,7 @@ import msgspec
 from redis import asyncio as aioredis
 from redis.exceptions import RedisError
 
-from inference.bus import keys, paused
+from inference.bus import keys
 from inference.bus.messages import Action, Generate, Order, RunningRequest
 
 if TYPE_CHECKING:
@@ -55,13 +55,22 @@ async def obey_orders(client: "BusClient", connection: aioredis.Redis) -> None:
                 await pubsub.subscribe(keys.ORDERS)
                 while not client.closing:
                     message = await pubsub.get_message(timeout=_LISTEN_SECONDS)
-                    if message:
-                        await _obey(client, connection, msgspec.msgpack.decode(message["data"], type=Order))
+                    order = _read(message["data"]) if message else None
+                    if order:
+                        await _obey(client, connection, order)
         except (RedisError, OSError) as error:
             log.warning("listening for orders: %s", error)
             await asyncio.sleep(_RECONNECT_SECONDS)
         except Exception:  # a process that no longer listens would make every order wait for it
             log.exception("an order could not be obeyed")
+
+
+def _read(data: bytes) -> Order | None:
+    try:
+        return msgspec.msgpack.decode(data, type=Order)
+    except msgspec.MsgspecError as error:  # of another version
+        log.error("an order cannot be read: %s", error)
+        return None
 
 
 async def _obey(client: "BusClient", connection: aioredis.Redis, order: Order) -> None:
@@ -72,9 +81,9 @@ async def _obey(client: "BusClient", connection: aioredis.Redis, order: Order) -
         found = [describe(call) for call in calls]
         for call, request in zip(calls, found, strict=True):
             if order.action == "stop" or (order.action == "pause" and call.note is None):
-                client.end(call, "stop")
+                client.stop(call)
             elif order.action == "pause":
-                await paused.keep(connection, request, call.note, client.end(call, "paused"))
+                await client.pause(call, request)
     pipeline = connection.pipeline(transaction=False)
     pipeline.rpush(order.answers, msgspec.msgpack.encode(found))
     pipeline.expire(order.answers, keys.ANSWER_TTL_SECONDS)

@@ -15,6 +15,7 @@
     rwkv:orders                channel of orders about running requests, heard by every web process
     rwkv:answers:<order>       list of the answers to one order
     rwkv:paused:<owner>:<request>   a paused request
+    rwkv:resuming:<owner>:<request>   who resumes it now
     rwkv:paused                sorted set of the paused requests' <owner>:<request>, by the time they are forgotten
     rwkv:samples               stream of samples of every engine, of the last hour
     rwkv:errors                list of the last errors, newest first
@@ -88,3 +89,7 @@ def engine(engine: str) -> str:
 
 def paused(name: str) -> str:
     return f"rwkv:paused:{name}"
+
+
+def resuming(name: str) -> str:
+    return f"rwkv:resuming:{name}"

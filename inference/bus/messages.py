@@ -152,8 +152,11 @@ PASSING_ERRORS = (CANNOT_LOAD, UNLOADED)
 Finish = Literal["", "stop", "length", "cancelled", "lost", "expired", "error", "paused"]
 
 
-class RowOutput(msgspec.Struct, array_like=True):
-    """What one row got in one step. The first output of a row may hold no token: it was accepted."""
+class RowOutput(msgspec.Struct, array_like=True, gc=False):
+    """What one row got in one step. The first output of a row may hold no token: it was accepted.
+
+    There are hundreds of them in every step, none in a cycle, so the garbage collector need not know them.
+    """
 
     row: int
     position: int  # index of tokens[0] among the row's generated tokens
@@ -215,6 +218,10 @@ class EngineStatus(msgspec.Struct, kw_only=True):
     dtype: str = ""  # of weights and activations, and of the WKV states where that is another one
     progress: float = 0.0  # share of the checkpoint that is loaded
     slots: int = 0
+    state_bytes: int = 0  # of one row's state
+    memory_free: int = 0  # bytes of the device, or of the machine where the device has none of its own; 0: not known
+    memory_total: int = 0
+    process_memory: int = 0  # bytes of the machine's memory that this process has taken; 0: not known
     step_tokens: int = 0  # most tokens of one step
     running: int = 0
     waiting: int = 0

@@ -7,6 +7,7 @@ A request's name is its owner's and its id, which a client may choose: one calle
 the place of another's. Owners' names hold no colon.
 """
 
+import secrets
 import time
 from typing import Any
 
@@ -16,18 +17,43 @@ from redis import asyncio as aioredis
 from inference.bus import keys
 from inference.bus.messages import RunningRequest
 
+RESUMING_SECONDS = 10.0
+
+# KEYS: the request, who resumes it. ARGV: a token of who asks, for how long it is his. Returns the record. Asked
+# again, because its answer got lost, it gives it again.
+_CLAIM = """
+local holder = redis.call('GET', KEYS[2])
+local record = redis.call('HGET', KEYS[1], 'record')
+if not record or (holder and holder ~= ARGV[1]) then return false end
+redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
+return record
+"""
+# KEYS: who resumes it. ARGV: the token.
+_GIVE_BACK = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
+"""
+# KEYS: the request, the set of all. ARGV: its record, its name. By now it may be paused anew, with another record.
+_FORGET = """
+if redis.call('HGET', KEYS[1], 'record') == ARGV[1] then
+    redis.call('DEL', KEYS[1])
+    redis.call('ZREM', KEYS[2], ARGV[2])
+end
+"""
+
 
 class PausedRequest(msgspec.Struct, kw_only=True):
     about: RunningRequest
     note: msgspec.Raw  # what the submitter noted with the call, in msgpack
     generated: dict[int, list[int]]  # the rows that had not ended, by index: their tokens so far
+    paused: float  # when, in Unix seconds
 
 
 async def keep(connection: aioredis.Redis, about: RunningRequest, note: Any, generated: dict[int, list[int]]) -> None:
     """Keep it under its name, in place of an older one with the same."""
     if not generated:
         return  # its last row ended just before
-    record = PausedRequest(about=about, note=msgspec.Raw(msgspec.msgpack.encode(note)), generated=generated)
+    encoded = msgspec.Raw(msgspec.msgpack.encode(note))
+    record = PausedRequest(about=about, note=encoded, generated=generated, paused=time.time())
     name = f"{about.owner}:{about.id}"
     pipeline = connection.pipeline(transaction=True)
     fields = {"about": msgspec.msgpack.encode(about), "record": msgspec.msgpack.encode(record)}
@@ -37,17 +63,35 @@ async def keep(connection: aioredis.Redis, about: RunningRequest, note: Any, gen
     await pipeline.execute()
 
 
-async def take(connection: aioredis.Redis, request_id: str, owner: str | None = None) -> PausedRequest | None:
-    """Take a paused request of `owner` out, or anyone's without one; of several that try, one gets it."""
+class Claim:
+    """A paused request that nobody else may resume, for RESUMING_SECONDS: what dies meanwhile leaves it paused."""
+
+    def __init__(self, connection: aioredis.Redis, name: str, token: str, record: bytes) -> None:
+        self.request = msgspec.msgpack.decode(record, type=PausedRequest)
+        self._redis = connection
+        self._name = name
+        self._token = token
+        self._record = record
+
+    async def forget(self) -> None:
+        """It was resumed. Raises RedisError."""
+        await self._redis.eval(_FORGET, 2, keys.paused(self._name), keys.PAUSED, self._record, self._name)
+        await self.give_back()
+
+    async def give_back(self) -> None:
+        """It was not. Raises RedisError."""
+        await self._redis.eval(_GIVE_BACK, 1, keys.resuming(self._name), self._token)
+
+
+async def claim(connection: aioredis.Redis, request_id: str, owner: str | None = None) -> Claim | None:
+    """Claim a paused request of `owner`, or anyone's without one; of several that try, one gets it."""
     names = [name for name in await _names(connection, owner) if name.partition(":")[2] == request_id]
     if not names:
         return None
-    pipeline = connection.pipeline(transaction=True)
-    pipeline.hget(keys.paused(names[-1]), "record")
-    pipeline.delete(keys.paused(names[-1]))
-    pipeline.zrem(keys.PAUSED, names[-1])
-    record, *_ = await pipeline.execute()
-    return msgspec.msgpack.decode(record, type=PausedRequest) if record else None
+    name, token = names[-1], secrets.token_hex(8)
+    milliseconds = int(1000 * RESUMING_SECONDS)
+    record = await connection.eval(_CLAIM, 2, keys.paused(name), keys.resuming(name), token, milliseconds)
+    return Claim(connection, name, token, record) if record else None
 
 
 async def summaries(connection: aioredis.Redis, owner: str | None = None) -> list[RunningRequest]:

@@ -79,7 +79,8 @@ def steps_of(samples: Samples, now: float) -> list[tuple[float, Step | None]]:
 def _by_step(samples: Samples) -> Iterator[tuple[int, _Engine]]:
     found: dict[int, _Engine] = {}
     for before, sample in pairwise(samples):
-        if sample[0] - before[0] > GAP_SECONDS:
+        # Where Redis's clock was set back, its streams number all that comes by the same moment.
+        if not 0 < sample[0] - before[0] <= GAP_SECONDS:
             continue
         engine = found.setdefault(int(sample[0] // STEP_SECONDS), _Engine([before]))
         engine.samples.append(sample)

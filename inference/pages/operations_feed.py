@@ -79,7 +79,7 @@ class Feed:
     async def _look_once(self, *, charts: bool) -> None:
         snapshot = await database_sync_to_async(read_snapshot, thread_sensitive=False)()
         for language in {viewer.language for viewer in self._viewers}:
-            with_charts = charts or language not in self._frames
+            with_charts = charts or "charts" not in self._frames.get(language, {})
             parts = await asyncio.to_thread(render_parts, language, snapshot, with_charts=with_charts)
             self._publish(language, parts)
 

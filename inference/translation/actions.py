@@ -5,7 +5,7 @@ import logging
 from celery import current_app
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
-from django.db.models import F, Sum
+from django.db.models import F, QuerySet, Sum
 from django.db.models.functions import Length
 from django.utils import timezone
 from kombu.exceptions import OperationalError
@@ -46,9 +46,9 @@ def create_jobs(
     target_language: str,
     glossary: str = "",
 ) -> list[TranslationJob]:
-    """Queue a job for each (filename, document). Raises TooManyJobs, TooMuchText, and then queues none.
+    """Queue a job for each (filename, document). Raises TooManyJobs, TooMuchText.
 
-    Each job is a transaction of its own: writers of SQLite wait for each other, and a job may have many lines.
+    After any error there is none of them: a form that is sent again would otherwise double some.
     """
     if TranslationJob.objects.open().filter(user=user).count() + len(documents) > MAX_OPEN_JOBS:
         raise TooManyJobs
@@ -56,8 +56,8 @@ def create_jobs(
     if held + sum(len(document.text) for _, document in documents) > MAX_STORED_CHARACTERS:
         raise TooMuchText
     jobs = []
-    for filename, document in documents:
-        with transaction.atomic():
+    with transaction.atomic():
+        for filename, document in documents:
             job = TranslationJob.objects.create(
                 user=user,
                 filename=filename,
@@ -77,13 +77,16 @@ def create_jobs(
                 for number, text in enumerate(document.lines, start=1)
             ]
             TranslationLine.objects.bulk_create(lines, batch_size=ROWS_AT_ONCE)
-        jobs.append(job)
+            jobs.append(job)
     nudge()
     return jobs
 
 
 def cancel(job: TranslationJob) -> bool:
-    """End a job; its lines that have no answer are skipped. False when it was over already."""
+    """End a job; its lines that have no answer are skipped. False when it was over already.
+
+    Raises TranslationJob.DoesNotExist when it was deleted meanwhile, as those that retry do.
+    """
     with transaction.atomic():
         changed = TranslationJob.objects.filter(pk=job.pk, status__in=OPEN).update(
             status=Status.CANCELLED, ended_at=timezone.now()
@@ -124,15 +127,26 @@ def _retry(job: TranslationJob, **which: object) -> bool:
 
 def delete(job: TranslationJob) -> None:
     """Delete a job with its lines. A runner that is at it notices that its lease is gone."""
-    job.delete()
+    _delete(TranslationJob.objects.filter(pk=job.pk))
 
 
 def expire(days: float) -> int:
     """Delete the jobs that were over before `days` ago; 0 days: none. Returns how many."""
-    old = list(TranslationJob.objects.over_for(days).values_list("pk", flat=True)) if days else []
-    for pk in old:  # one at a time: a job may have many lines, and writers of SQLite wait for each other
-        TranslationJob.objects.filter(pk=pk).delete()
-    return len(old)
+    old = TranslationJob.objects.over_for(days)
+    pks = list(old.values_list("pk", flat=True)) if days else []
+    # One at a time: a job may have many lines, and writers of SQLite wait for each other. One that somebody
+    # has meanwhile asked for again is not old any more.
+    return sum(_delete(old.filter(pk=pk)) for pk in pks)
+
+
+def _delete(jobs: QuerySet[TranslationJob]) -> int:
+    """Returns how many."""
+    with transaction.atomic():
+        # The job first, as the runner does: Django deletes the lines before it, and both would wait for each other.
+        found = list(jobs.select_for_update())
+        for job in found:
+            job.delete()
+    return len(found)
 
 
 def nudge(delay: float = 0.0) -> None:

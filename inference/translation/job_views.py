@@ -1,7 +1,10 @@
 """One job: its page, the window of its lines, and what can be done with it. Everyone sees their own."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils.http import content_disposition_header, urlencode
@@ -39,8 +42,8 @@ def job_lines(request: HttpRequest, key: str) -> HttpResponse:
 @signed_in
 @require_POST
 def cancel_job(request: HttpRequest, key: str) -> HttpResponse:
-    job = _find(request, key)
-    actions.cancel(job)
+    with _found(request, key) as job:
+        actions.cancel(job)
     return _after(request, job)
 
 
@@ -48,12 +51,12 @@ def cancel_job(request: HttpRequest, key: str) -> HttpResponse:
 @require_POST
 def retry(request: HttpRequest, key: str) -> HttpResponse:
     """One line, by its number in `line`; without it, all that have failed or were skipped."""
-    job = _find(request, key)
     number = request.POST.get("line", "")
-    if not number:
-        actions.retry_rest(job)
-    elif number.isdecimal() and len(number) < MOST_DIGITS:
-        actions.retry_line(job, int(number))
+    with _found(request, key) as job:
+        if not number:
+            actions.retry_rest(job)
+        elif number.isdecimal() and len(number) < MOST_DIGITS:
+            actions.retry_line(job, int(number))
     return _after(request, job)
 
 
@@ -81,6 +84,15 @@ def download(request: HttpRequest, key: str) -> HttpResponse:
 
 def _find(request: HttpRequest, key: str) -> TranslationJob:
     return get_object_or_404(TranslationJob, key=key, user=request.user)
+
+
+@contextmanager
+def _found(request: HttpRequest, key: str) -> Iterator[TranslationJob]:
+    """As `_find`, also of a job that is deleted within the block."""
+    try:
+        yield _find(request, key)
+    except TranslationJob.DoesNotExist as error:
+        raise Http404 from error
 
 
 def _after(request: HttpRequest, job: TranslationJob) -> HttpResponse:

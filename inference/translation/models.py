@@ -10,7 +10,7 @@ from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from inference.batches.models import LeaseLost, lease_end
+from inference.batches.models import LeaseLost, lease_end, under_lease
 from inference.translation.formats.document import Options
 
 MAX_FILENAME = 255
@@ -47,11 +47,10 @@ class TranslationJobQuerySet(models.QuerySet["TranslationJob"]):
 
     def waiting(self) -> "TranslationJobQuerySet":
         """Open jobs that nobody runs, in the order of their turns."""
-        free = Q(lease_until=None) | Q(lease_until__lt=timezone.now())
-        return self.open().filter(free).order_by("queued_at", "pk")
+        return self.open().exclude(under_lease()).order_by("queued_at", "pk")
 
     def leased(self) -> "TranslationJobQuerySet":
-        return self.open().filter(lease_until__gte=timezone.now())
+        return self.open().filter(under_lease())
 
     def claim(self, key: str) -> "TranslationJob | None":
         """The job, running, with a lease for the caller alone; None when it is over or another runner has it."""

@@ -5,6 +5,7 @@ import http.client
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,11 +18,13 @@ from django.core.cache import cache
 from django.test import AsyncClient
 
 from inference.api.edge import auth
-from inference.api.generating import generation
+from inference.api.rows.engines import bus
 from inference.bus import keys
 from inference.bus.messages import EngineStatus, ModelInfo
 from tests.ending_model import make_ending_checkpoint
 from tests.service import Service, wait_until
+
+session_numbers = count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +55,14 @@ class Answer:
 class Api:
     """Plain HTTP requests to a running service."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, timeout: float = 60.0) -> None:
         self.url = url
+        self.timeout = timeout  # of one request, in seconds
 
     def send(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         """`body` may be bytes, or anything that json.dumps takes (which writes NaN as NaN)."""
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=60)
+        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=self.timeout)
         try:
             connection.request(method, path, data, {name.replace("_", "-"): value for name, value in headers.items()})
             response = connection.getresponse()
@@ -74,6 +78,12 @@ class Api:
 
 
 ENDING_QUEUE = 48  # rows that may wait in the service of `ending_api`
+
+
+@pytest.fixture
+def session() -> str:
+    """A session id that no other test uses."""
+    return f"session {next(session_numbers)}"
 
 
 @pytest.fixture
@@ -107,7 +117,7 @@ def two_webs(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) ->
     (folder / "broken.pth").write_bytes(b"not a checkpoint")
     service = Service(tmp_path_factory.mktemp("var"), MODEL=str(folder / "first.pth"), WEB_PROCESSES="2")
     try:
-        api = Api(service.wait_until_healthy().url)
+        api = Api(service.wait_until_healthy().url, timeout=240.0)  # a change of models starts a program
         wait_until(lambda: all(api.get("/health").status == 200 for _ in range(20)), 30, "both see the engine")
         yield api
     finally:
@@ -127,7 +137,7 @@ async def client(redis_url: str, transactional_db: None) -> AsyncIterator[AsyncC
         connection.flushdb()
     auth.memory.forget()
     yield AsyncClient()
-    await generation.bus().close()
+    await bus().close()
     cache.close()
 
 

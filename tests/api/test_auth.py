@@ -7,14 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
+import pytest
 from asgiref.sync import sync_to_async
+from django.db import connection as database
 from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
 
 from inference.api.edge import auth, throttles
+from inference.api.rows.engines import bus
+from inference.bus import keys
 from inference.models import ApiKey
 from tests.api.conftest import ClientAt
-from tests.bus.conftest import connection, start_worker  # noqa: F401
+from tests.bus.conftest import busy, connection, start_worker  # noqa: F401
 
 NATIVE_401 = b'{"error":"Unauthorized: invalid or missing password"}'
 
@@ -30,6 +34,12 @@ async def post(client, path, body, /, **options):
 @sync_to_async
 def issue(**limits) -> tuple[ApiKey, str]:
     return ApiKey.objects.issue(name="app", **limits)
+
+
+@sync_to_async
+def execute(sql: str) -> None:
+    with database.cursor() as cursor:
+        cursor.execute(sql)
 
 
 async def until_admitted(client, secret) -> None:
@@ -150,6 +160,46 @@ async def test_requests_at_one_time(client, deaf_engine):
     gc.collect()  # what a server that lost its client holds of the stream may be a cycle
     await until_admitted(client, secret)
     assert [await status(client, headers=bearer(secret)) for _ in range(3)] == [200] * 3
+
+
+async def test_a_key_is_good_though_its_use_cannot_be_noted(client):
+    """A database that is full can still be read."""
+    _, secret = await issue()
+    refuse = "BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END"
+    await execute(f"CREATE TRIGGER full BEFORE UPDATE ON inference_apikey {refuse}")
+    try:
+        assert await status(client, headers=bearer(secret)) == 200
+    finally:
+        await execute("DROP TRIGGER full")
+
+
+async def test_a_place_whose_answer_got_lost_is_the_same_one(client, connection, monkeypatch):  # noqa: F811
+    """The client of Redis asks again by itself."""
+    once = type(bus().redis).eval
+
+    async def twice(self, *args):
+        await once(self, *args)
+        return await once(self, *args)
+
+    monkeypatch.setattr(type(bus().redis), "eval", twice)
+    place = await throttles.take_place(auth.Caller("app", max_concurrent=1))
+    assert connection.zcard(keys.places("app")) == 1
+    await place.release()
+    assert connection.zcard(keys.places("app")) == 0
+
+
+async def test_a_client_that_goes_while_it_is_admitted_holds_no_place(connection):  # noqa: F811
+    """It goes when Redis has been asked for the place and has not answered."""
+    caller = auth.Caller("app", max_concurrent=1)
+    await (await throttles.take_place(caller)).release()  # so that there is a connection
+    with busy(connection):
+        admitting = asyncio.create_task(throttles.take_place(caller))
+        for _ in range(20):  # turns of the loop, of which sending takes some
+            await asyncio.sleep(0)
+        admitting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await admitting
+    assert connection.zcard(keys.places("app")) == 0
 
 
 async def test_a_stream_that_tells_its_end_has_given_its_place_back(client, start_worker):  # noqa: F811

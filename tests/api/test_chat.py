@@ -122,7 +122,7 @@ def test_messages_in_parts_and_contents_behind_them(api):
         ({"messages": "Hi"}, "messages"),
         ({"messages": [{"role": "assistant", "content": "a"}]}, "messages"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
-        ({"tools": [{"type": "function"}]}, "tools[0]"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
         ({"functions": [{"name": "f"}]}, "functions"),
         ({"response_format": {"type": "yaml"}}, "response_format"),
         ({"top_logprobs": 3}, "top_logprobs"),

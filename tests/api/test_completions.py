@@ -1,9 +1,12 @@
 """POST /v1/completions on the whole service, mostly through the official client."""
 
+import asyncio
 import math
 
 import openai
 import pytest
+
+from inference.api.rows.engines import bus
 
 PATH = "/v1/completions"
 GREEDY = {"model": "rwkv7", "temperature": 0}
@@ -121,6 +124,17 @@ def test_echo_without_new_tokens(api):
     assert reply["usage"]["completion_tokens"] == 0
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_without_new_tokens_none_can_end_the_text(api, stream):
+    """The engine draws one nevertheless, and it may be one that stops."""
+    body = {"prompt": "Hi there", "max_tokens": 0, "echo": True, "temperature": 0}
+    drawn = api.post(PATH, body | {"max_tokens": 1, "echo": False}).reply["choices"][0]["text"]
+    token = api.post("/tokenize", {"prompt": drawn}).reply["tokens"][0]
+    answer = api.post(PATH, body | {"stop_token_ids": [token], "stream": stream})
+    (choice,) = [choice for reply in (answer.frames if stream else [answer.reply]) for choice in reply["choices"]]
+    assert (choice["text"], choice["finish_reason"], choice["stop_reason"]) == ("Hi there", "length", None)
+
+
 def rounded(value):
     """Which rows share a step decides the last bits of a logprob."""
     if isinstance(value, list):
@@ -197,6 +211,9 @@ def test_a_stop_token_ends_the_row(api):
         ({"prompt": "a", "temperature": -0.1}, "temperature"),
         ({"prompt": "a", "top_p": 2}, "top_p"),
         ({"prompt": "a", "n": 0}, "n"),
+        ({"prompt": "a", "n": 1025}, "n"),
+        ({"prompt": "a", "best_of": 1025}, "best_of"),
+        ({"prompt": ["a"] * 1025}, "prompt"),
         ({"prompt": "a", "n": 2, "best_of": 1}, "best_of"),
         ({"prompt": "a", "best_of": 2, "stream": True}, "best_of"),
         ({"prompt": "a", "logprobs": 21}, "logprobs"),
@@ -233,3 +250,17 @@ def test_a_choice_that_ends_at_once_tells_what_was_cached(api):
     reply = api.post("/v1/completions", body | {"stop_token_ids": [100]}).reply
     assert (reply["choices"][0]["finish_reason"], reply["usage"]["completion_tokens"]) == ("stop", 0)
     assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] == 512
+
+
+async def test_a_prompt_that_was_stopped_before_it_was_scored_has_no_logprobs(client, deaf_engine):
+    body = {"prompt": "The quick fox", "echo": True, "logprobs": 0, "max_tokens": 1}
+    running = asyncio.create_task(client.post(PATH, body, content_type="application/json"))
+    while not bus().calls():
+        await asyncio.sleep(0)
+    for call in bus().calls():
+        bus().stop(call)
+    answer = await running
+    assert answer.status_code == 200
+    logprobs = answer.json()["choices"][0]["logprobs"]
+    assert logprobs["tokens"] == ["The", " quick", " fox"]
+    assert logprobs["token_logprobs"] == [None] * 3

@@ -81,9 +81,14 @@ async def test_a_body_beyond_the_limit_is_refused(client, change_settings):
 
 async def test_too_many_choices_are_refused(client, deaf_engine, change_settings):
     change_settings(max_rows=4)
-    for body in ({"prompt": ["a"] * 5}, {"prompt": ["a", "b"], "n": 3}, {"prompt": "a", "best_of": 5}):
+    for body, param in (
+        ({"prompt": ["a"] * 5}, "prompt"),
+        ({"prompt": ["a", "b"], "n": 3}, "prompt"),
+        ({"prompt": "a", "n": 5}, "n"),
+        ({"prompt": "a", "best_of": 5}, "best_of"),
+    ):
         answer = await post(client, "/v1/completions", body)
-        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "prompt")
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
     assert (await post(client, "/v1/chat/completions", CHAT | {"n": 5})).json()["error"]["param"] == "n"
     native = await post(client, "/v1/chat/completions", {"contents": ["a"] * 5})
     assert native.status_code == 400

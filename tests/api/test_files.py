@@ -6,6 +6,8 @@ import openai
 import pytest
 from asgiref.sync import sync_to_async
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import OperationalError
+from django.db.models.signals import pre_save
 from django.urls import reverse
 
 from inference.api.edge import uploads
@@ -125,6 +127,13 @@ async def test_a_body_that_is_no_upload_is_refused(client, body, kind):
     assert answer.json()["error"]["type"] == "invalid_request_error"
 
 
+@pytest.mark.parametrize("kind", ["multipart/form-data", "multipart/form-data; boundary=x"])
+def test_the_server_leaves_forms_to_the_view(api, kind):
+    """Twisted would read a form too, all of it into memory, and hang up on one that is broken."""
+    answer = api.post("/v1/files", b"\xff no form", Content_Type=kind)
+    assert (answer.status, answer.json["error"]["type"]) == (400, "invalid_request_error")
+
+
 async def test_a_file_that_is_too_large_is_refused_however_it_comes(client, monkeypatch):
     monkeypatch.setattr(uploads, "MAX_FILE_BYTES", 1000)
     assert (await client.post("/v1/files", upload(b"x" * 1000))).status_code == 200
@@ -132,6 +141,30 @@ async def test_a_file_that_is_too_large_is_refused_however_it_comes(client, monk
     monkeypatch.setattr(uploads, "MAX_OTHER_BYTES", 10)
     assert (await client.post("/v1/files", upload(b"x" * 1000))).status_code == 413  # by what it announces
     assert len(stored()) == 1
+
+
+async def test_an_upload_whose_row_cannot_be_written_is_not_kept(client):
+    def refuse(**kwargs: object) -> None:
+        raise OperationalError("the disk is full")
+
+    pre_save.connect(refuse, sender=StoredFile)
+    try:
+        assert (await client.post("/v1/files", upload())).status_code == 503
+    finally:
+        pre_save.disconnect(refuse, sender=StoredFile)
+    assert stored() == []
+
+
+async def test_a_file_whose_content_could_not_be_removed_can_be_deleted_again(client):
+    file = (await client.post("/v1/files", upload())).json()
+    path = storage.path_of(file["id"])
+    path.unlink()
+    path.mkdir()  # which cannot be unlinked
+    assert (await client.delete(f"/v1/files/{file['id']}")).status_code == 500
+    path.rmdir()
+    path.write_bytes(CONTENT)
+    assert (await client.delete(f"/v1/files/{file['id']}")).status_code == 200
+    assert stored() == []
 
 
 async def test_a_file_name_is_only_a_name(client):

@@ -7,12 +7,16 @@ import msgspec
 import pytest
 import redis
 
-from inference.api.generating import generation
+from inference.api.edge import worker_key
+from inference.api.rows import engines as rows_engines
 from inference.api.service import model_load
 from inference.bus import keys
 from inference.bus.messages import EngineStatus, LoadModel, ModelInfo
+from tests.api.test_auth import bearer, issue, post
 from tests.api.test_server_control import opened
 from tests.service import wait_until
+
+pytestmark = pytest.mark.timeout(300)
 
 BODY = {"contents": ["The fox"], "temperature": 0, "max_tokens": 200, "stop_tokens": []}
 
@@ -106,12 +110,30 @@ async def told(connection: redis.Redis) -> LoadModel:
     return msgspec.msgpack.decode(entries[0][1][b"load"], type=LoadModel)
 
 
-@pytest.mark.parametrize(("failed", "status"), [("", 200), ("new", 500)])
-async def test_the_answer_waits_for_every_engine_that_was_told(client, redis_url, monkeypatch, failed, status):
+async def test_a_key_may_not_change_everyones_model(remote, change_settings, redis_url):
+    """It rules over its own requests alone; who has the shared password rules over all, and sweeps may load models."""
+    change_settings(api_password="password")
+    _, secret = await issue()
+    with redis.Redis.from_url(redis_url) as connection:
+        beat(connection, "engine 0", 0, "old")
+    for body in ({"model": "new"}, {"model": "old"}, {}):
+        assert (await post(remote, "/v1/model/load", body, headers=bearer(secret))).status_code == 403
+    for may in ("password", worker_key.issue()):
+        assert (await post(remote, "/v1/model/load", {"model": "old"}, headers=bearer(may))).status_code == 200
+    of_a_key = bearer(worker_key.issue("key-1"))
+    assert (await post(remote, "/v1/model/load", {"model": "old"}, headers=of_a_key)).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("then", "failed", "status"),
+    [("new", "", 200), ("old", "new", 500), ("newer", "", 500)],
+    ids=["loaded", "cannot be loaded", "another one was wanted since"],
+)
+async def test_the_answer_waits_for_every_engine_that_was_told(client, redis_url, monkeypatch, then, failed, status):
     looks: list[set[str]] = []  # of the view at the engines
 
     async def live_engines() -> list[EngineStatus]:
-        engines = await generation.live_engines()
+        engines = await rows_engines.live_engines()
         looks.append({engine.engine for engine in engines})
         return engines
 
@@ -131,5 +153,5 @@ async def test_the_answer_waits_for_every_engine_that_was_told(client, redis_url
                 await asyncio.sleep(0.01)
             assert not running.done(), "one of the two is not ready"
             connection.delete(keys.engine("engine 1"))
-            beat(connection, "engine 1 again", 1, "old" if failed else "new", failed=failed)
+            beat(connection, "engine 1 again", 1, then, failed=failed)
             assert (await running).status_code == status

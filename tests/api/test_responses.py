@@ -129,13 +129,23 @@ def test_what_is_stored_can_be_read_and_deleted(sdk):
         ({"tools": [{"type": "web_search"}]}, "tools"),
         ({"background": True}, "background"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
-        ({"text": {"format": {"type": "json_schema", "schema": {"type": "objekt"}}}}, "response_format"),
+        ({"text": {"format": {"type": "json_schema", "schema": {"type": "objekt"}}}}, "text.format"),
+        ({"input": ""}, "input"),
+        ({"max_output_tokens": 10**9}, "max_output_tokens"),
+        ({"max_output_tokens": None, "max_tokens": 10**9}, "max_tokens"),
+        ({"top_p": 1.5}, "top_p"),
+        ({"metadata": {str(number): "" for number in range(17)}}, "metadata"),
+        ({"metadata": {"a": "x" * 513}}, "metadata[...]"),
+        ({"conversation": "conv_1"}, "conversation"),
+        ({"conversation": {"id": "conv_1"}}, "conversation"),
+        ({"prompt": {"id": "pmpt_1"}}, "prompt"),
         ({"previous_response_id": "resp_unknown"}, "previous_response_id"),
     ],
 )
 def test_bad_values_are_refused_by_name(api, more, param):
     answer = api.post(PATH, BODY | more)
     assert (answer.status, answer.json["error"]["param"]) == (400, param)
+    assert answer.json["error"]["message"].startswith(f"{param}")
 
 
 async def test_a_response_belongs_to_its_caller(client, remote):

@@ -44,6 +44,7 @@ def test_stop_tokens_keep_integers_and_strings_apart():
             "messages[0].role",
             "messages[0].role: expected a string or null, got an integer",
         ),
+        ({"tools": [{}]}, "tools[0].function", "tools[0].function: missing"),
         ({"logit_bias": {"5": 101}}, "logit_bias[...]", "logit_bias[...]: expected a number <= 100.0"),
         ({"stream_options": {"include_usage": "x"}}, "stream_options.include_usage", None),
     ],

@@ -96,7 +96,7 @@ def test_without_a_choice_of_tools_the_text_is_left_alone(api):
 @pytest.mark.parametrize(
     ("more", "param"),
     [
-        ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function"),
+        ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name"),
         ({"tools": [{"type": "search", "function": {"name": "f"}}]}, "tools[0].type"),
         ({"tools": [{"function": {"name": ""}}]}, "tools[0].function.name"),
         ({"tools": [{"function": {"name": "f", "parameters": {"type": "x"}}}], "tool_choice": "required"}, "tools"),

@@ -46,6 +46,11 @@ def test_the_source_language_is_detected(ending_api):
     assert [item["detected_source_lang"] for item in items] == ["en", "ru", "zh-CN", "ja", "en"]
 
 
+def test_a_null_is_not_given(ending_api):
+    with_nulls = ending_api.post(PATH, BODY | {"source_lang": None, "placeholders": None}).reply
+    assert with_nulls["translations"] == translate(ending_api, source_lang="auto")
+
+
 def test_texts_without_words_stay_as_they_are(ending_api):
     assert [item["text"] for item in translate(ending_api, text_list=["", " \n "])] == ["", ""]
 
@@ -84,6 +89,8 @@ def test_an_item_that_fails_stays_as_it_is_and_the_others_are_translated(ending_
         ({"text_list": []}, "Empty text_list"),
         ({"text_list": None}, "Empty text_list"),
         ({"text_list": ["a", 1]}, "text_list[1]: expected a string, got an integer"),
+        ({"target_lang": None}, "Missing target_lang"),
+        ({"placeholders": ["@"] * 1025}, "placeholders: expected a list of length <= 1024"),
     ],
 )
 def test_errors(api, more, message):

@@ -56,7 +56,7 @@ def test_the_chat_template_says_what_the_server_does(api):
         ("/tokenize", {"prompt": 3}, "prompt"),
         ("/tokenize", {"prompt": "\ud800"}, None),
         ("/tokenize", {"messages": [{"role": "assistant", "content": "a"}]}, "messages"),
-        ("/detokenize", {}, None),
+        ("/detokenize", {}, "tokens"),
         ("/detokenize", {"tokens": [70_000]}, "tokens[0]"),
         ("/detokenize", {"tokens": "abc"}, "tokens"),
     ],

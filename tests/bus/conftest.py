@@ -3,7 +3,8 @@
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -31,10 +32,10 @@ def start_worker(redis_url, connection):
     ) -> subprocess.Popen:
         options = [redis_url, str(slots), str(step_seconds), model, *available]
         command = [sys.executable, "-m", "tests.bus.counting_worker", *options]
-        ready = sum(engine.state == "ready" for engine in read_engines(connection))
-        workers.append(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE))
-        until(lambda: sum(engine.state == "ready" for engine in read_engines(connection)) > ready)
-        return workers[-1]
+        worker = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
+        workers.append(worker)
+        until(lambda: (worker.pid, "ready") in [(engine.pid, engine.state) for engine in read_engines(connection)])
+        return worker
 
     yield start
     for worker in workers:
@@ -47,6 +48,19 @@ async def client(redis_url) -> AsyncIterator[BusClient]:
     client = BusClient(redis_url, max_queue=1000, grace_seconds=20)
     yield client
     await client.close()
+
+
+@contextmanager
+def busy(connection: redis.Redis) -> Iterator[None]:
+    """Redis answers nobody within the block, for up to a second; behind it, it has done what it was asked meanwhile."""
+    pool = connection.connection_pool
+    own = pool.get_connection()
+    own.send_command("EVAL", "for i = 1, 1e8 do end", 0)
+    try:
+        yield
+    finally:
+        own.read_response()
+        pool.release(own)
 
 
 def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:

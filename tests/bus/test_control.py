@@ -3,10 +3,14 @@
 import asyncio
 
 import msgspec
+import pytest
+from redis import asyncio as aioredis
 
-from inference.bus.call import NoEngine
+from inference.bus import paused
+from inference.bus.call import NoEngine, QueueFull
 from inference.bus.client import BusClient
 from inference.bus.messages import Generate
+from inference.bus.paused import PausedRequest
 from tests.bus.test_bus import collect, counted, idle, request, some_of, until_async
 
 
@@ -47,7 +51,7 @@ async def test_a_stopped_request_ends_and_frees_its_slots_even_if_no_engine_has_
 
 async def test_a_paused_request_goes_on_behind_its_last_token(start_worker, client, redis_url):
     start_worker(slots=4)
-    call = await client.submit([request(0, 3), request(1000, 400)], note={"any": "note"})
+    call = await client.submit([request(0, 3), request(1000, 50_000)], note={"any": "note"})
     before = await some_of(call, 50)
     await client.give_order("pause")
     while not call.done:
@@ -57,15 +61,80 @@ async def test_a_paused_request_goes_on_behind_its_last_token(start_worker, clie
 
     other = BusClient(redis_url, max_queue=1000, grace_seconds=20)
     try:
-        assert [paused.id for paused in await other.paused()] == [""]
-        record = await other.take_paused("")
-        assert (msgspec.msgpack.decode(record.note), record.generated) == ({"any": "note"}, {1: before[1]})
-        assert await client.take_paused("") is None
-        assert await other.paused() == []
-        (after,) = await collect(await other.submit([request(1000, 400, generated=record.generated[1])]))
-        assert before[1] + after == counted(1000, 400)
+        assert [found.id for found in await other.paused()] == [""]
+        async with other.resuming("") as found, client.resuming("") as nobodys:
+            assert (msgspec.msgpack.decode(found.note), found.generated) == ({"any": "note"}, {1: before[1]})
+            assert nobodys is None, "one process has it"
+        while await other.paused():
+            await asyncio.sleep(0.01)
+        total = len(before[1]) + 100
+        (after,) = await collect(await other.submit([request(1000, total, generated=found.generated[1])]))
+        assert before[1] + after == counted(1000, total)
     finally:
         await other.close()
+
+
+async def resumed(client: BusClient) -> PausedRequest:
+    """The paused request, once nobody else resumes it."""
+    async with asyncio.timeout(20):
+        while True:
+            async with client.resuming("") as found:
+                if found:
+                    return found
+
+
+async def paused_request(client: BusClient) -> None:
+    call = await client.submit([request(0, 100_000)], note="note")
+    await call.take()
+    await client.give_order("pause")
+
+
+async def resume_in_vain(client: BusClient) -> None:
+    async with client.resuming(""):
+        raise QueueFull("no room")
+
+
+async def test_a_request_stays_paused_when_it_cannot_be_resumed(start_worker, client):
+    start_worker()
+    await paused_request(client)
+    with pytest.raises(QueueFull):
+        await resume_in_vain(client)
+    assert await resumed(client)
+
+
+async def test_a_request_stays_paused_when_the_process_that_resumes_it_dies(
+    start_worker, client, redis_url, monkeypatch
+):
+    monkeypatch.setattr(paused, "RESUMING_SECONDS", 1.0)
+    start_worker()
+    await paused_request(client)
+    async with aioredis.Redis.from_url(redis_url) as dying:
+        assert await paused.claim(dying, "")
+    assert await resumed(client)
+
+
+async def test_a_claim_whose_answer_got_lost_is_the_same_one(start_worker, client, monkeypatch):
+    """The client of Redis asks again by itself."""
+    start_worker()
+    await paused_request(client)
+    once = aioredis.Redis.eval
+
+    async def twice(self, *args):
+        await once(self, *args)
+        return await once(self, *args)
+
+    monkeypatch.setattr(aioredis.Redis, "eval", twice)
+    assert await paused.claim(client.redis, "")
+
+
+async def test_what_was_paused_anew_is_not_forgotten_with_what_it_was_before(start_worker, client, redis_url):
+    start_worker()
+    await paused_request(client)
+    async with aioredis.Redis.from_url(redis_url) as other:
+        before = await paused.claim(other, "")
+        await paused_request(client)
+        await before.forget()
+    assert [found.id for found in await client.paused()] == [""]
 
 
 async def test_a_request_without_a_note_is_stopped_instead_of_paused(start_worker, client):

@@ -20,12 +20,13 @@ from inference.api.edge import errors
 from inference.api.edge.auth import Admitted, KeyAuthentication
 from inference.api.edge.cors import add_cors_headers
 from inference.api.edge.database import close_connections
+from inference.api.edge.initial_state import read_initial_state
+from inference.api.edge.request_counts import count_request
 from inference.api.edge.schemas import Payload
 from inference.api.edge.sse import EventStream, guard_stream
 from inference.api.edge.throttles import KeyRateThrottle, Place, take_place
-from inference.api.generating.generation import Generation, caller, initial_state
-from inference.api.generating.initial_state import read_initial_state
-from inference.api.service.metrics import count_request
+from inference.api.rows.generation import Generation
+from inference.api.rows.request import caller, initial_state
 
 
 class ApiView(APIView):

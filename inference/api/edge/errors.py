@@ -16,7 +16,9 @@ from redis.exceptions import RedisError
 from rest_framework import exceptions as drf
 
 from inference.api.edge.responses import json_response
-from inference.api.generating.generation import GenerationFailed, TooManyTokens, WrongState, bus
+from inference.api.rows.engines import bus
+from inference.api.rows.generation import GenerationFailed
+from inference.api.rows.request import TooManyTokens, WrongState
 from inference.bus.call import BusError, NoEngine, QueueFull, RowFailed
 from inference.bus.messages import ErrorRecord
 from rwkvsite.logs import request_id

@@ -1,22 +1,18 @@
-"""What the endpoints on rows of the database share: one hop to a thread, and pages of a list."""
+"""Pages of a list, for the endpoints on rows of the database."""
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal, ParamSpec, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
-from asgiref.sync import sync_to_async
 from django.db.models import Model, QuerySet
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from msgspec import Meta
 from rest_framework.request import Request
 
-from inference.api.edge.database import close_connections
 from inference.api.edge.errors import InvalidRequest
 from inference.api.edge.openapi import json_schema
 from inference.api.edge.schemas import Payload
 
-P = ParamSpec("P")
-R = TypeVar("R")
 Row = TypeVar("Row", bound=Model)
 Q = TypeVar("Q", bound="PageQuery")
 
@@ -41,18 +37,6 @@ def describe_query(schema: type[PageQuery]) -> Callable:
     """Describe the query parameters of one endpoint. Goes above `operation`."""
     fields = json_schema(schema)["properties"].items()
     return extend_schema(parameters=[OpenApiParameter(name, type=field) for name, field in fields])
-
-
-async def in_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Run what uses the ORM, and give its connection back at once."""
-
-    def work() -> R:
-        try:
-            return function(*args, **kwargs)
-        finally:
-            close_connections()
-
-    return await sync_to_async(work)()
 
 
 def read_page(rows: QuerySet[Row], query: PageQuery) -> tuple[Sequence[Row], bool]:

@@ -16,6 +16,7 @@ from inference.api.edge.errors import InvalidRequest
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+MAX_NUMBER = 2**31 - 1  # of what is only counted: the messages to the engines cannot hold every integer
 MAX_TOKEN_ID = 65535
 MAX_TOP_LOGPROBS = 20
 MAX_STOPS = 64
@@ -28,6 +29,10 @@ StopText = Annotated[str, Meta(max_length=1024)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 NativePenalty = Annotated[float, Meta(ge=-1e6, le=1e6)]
 OpenAIPenalty = Annotated[float, Meta(ge=-2, le=2)]
+
+MetadataName = Annotated[str, Meta(max_length=64, pattern=NO_NUL)]
+MetadataText = Annotated[str, Meta(max_length=512, pattern=NO_NUL)]
+Metadata = Annotated[dict[MetadataName, MetadataText], Meta(max_length=16)]
 
 
 class SamplingFields(msgspec.Struct, kw_only=True):
@@ -55,7 +60,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     ignore_eos: bool | None = None
     min_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     include_stop_str_in_output: bool | None = None
-    chunk_size: Annotated[int, Meta(ge=1)] | None = None
+    chunk_size: Annotated[int, Meta(ge=1, le=MAX_NUMBER)] | None = None
     stream: bool | None = None
     state_id: str | None = None  # an uploaded state to begin with; read for every route in one place
     password: str | None = None
@@ -135,6 +140,9 @@ def _named(error: msgspec.ValidationError) -> InvalidRequest:
     problem, _, place = str(error).partition(" - at ")
     path = re.search(r"\$\.?([^`]*)", place)
     name = path.group(1) if path else ""
+    missing = re.fullmatch(r"Object missing required field `(.*)`", problem)
+    if missing:
+        name, problem = f"{name}.{missing.group(1)}".removeprefix("."), "missing"
     problem = re.sub(r"`([^`]*)`", lambda match: _plain_type(match.group(1)), problem)
     problem = problem[:1].lower() + problem[1:]
     return InvalidRequest(f"{name or 'body'}: {problem}", param=name or None)

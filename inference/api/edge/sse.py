@@ -14,7 +14,7 @@ from django.http import StreamingHttpResponse
 
 from inference.api.edge.errors import ApiError, as_api_error, error_body, report_error
 from inference.api.edge.throttles import Place
-from inference.api.generating.generation import Generation, GenerationFailed
+from inference.api.rows.generation import Generation, GenerationFailed
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from rest_framework.throttling import SimpleRateThrottle
 
 from inference.api.edge.auth import Caller
 from inference.api.edge.errors import RateLimited
-from inference.api.generating.generation import bus
+from inference.api.rows.engines import bus
 from inference.bus import keys
 
 log = logging.getLogger(__name__)
@@ -23,9 +23,11 @@ log = logging.getLogger(__name__)
 # runs for longer no longer counts.
 PLACE_SECONDS = 900
 
-# KEYS: the caller's places. ARGV: how many there may be, the token of the new one, now, when that is over.
+# KEYS: the caller's places. ARGV: how many there may be, the token of the new one, now, when that is over. Asked again,
+# because its answer got lost, it gives the same one.
 _TAKE = """
 redis.call("zremrangebyscore", KEYS[1], "-inf", ARGV[3])
+if redis.call("zscore", KEYS[1], ARGV[2]) then return 1 end
 if redis.call("zcard", KEYS[1]) >= tonumber(ARGV[1]) then return 0 end
 redis.call("zadd", KEYS[1], ARGV[4], ARGV[2])
 redis.call("expireat", KEYS[1], math.ceil(tonumber(ARGV[4])))
@@ -83,6 +85,12 @@ async def take_place(caller: Caller | None) -> Place | None:
     if caller is None or caller.max_concurrent is None:
         return None
     key, token, now = keys.places(caller.name), secrets.token_hex(8), time.time()
-    if await bus().redis.eval(_TAKE, 1, key, caller.max_concurrent, token, now, now + PLACE_SECONDS):
-        return Place(key, token)
+    place = Place(key, token)
+    try:
+        taken = await bus().redis.eval(_TAKE, 1, key, caller.max_concurrent, token, now, now + PLACE_SECONDS)
+    except BaseException:  # the client has gone, or the answer got lost: Redis may have given the place
+        await place.release()
+        raise
+    if taken:
+        return place
     raise RateLimited(f"this key may run {caller.max_concurrent} requests at one time", retry_after=1)

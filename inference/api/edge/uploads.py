@@ -6,6 +6,7 @@ from django.http import HttpRequest
 from django.http.multipartparser import MultiPartParserError
 
 from inference.api.edge.errors import InvalidRequest, TooLarge
+from inference.batches import storage
 from inference.batches.models import Purpose, StoredFile, new_file_key
 from inference.batches.storage import NewFile
 
@@ -57,13 +58,17 @@ def store_upload(request: HttpRequest, owner: str) -> StoredFile:
         if purpose != Purpose.BATCH:
             raise InvalidRequest(f'purpose: expected "batch", got {purpose!r:.50}', param="purpose")
         target.keep()
-        return StoredFile.objects.create(
-            key=upload.key,
-            owner=owner,
-            purpose=Purpose.BATCH,
-            filename=upload.target_name[:MOST_FILENAME],
-            bytes=target.size,
-        )
+        try:
+            return StoredFile.objects.create(
+                key=upload.key,
+                owner=owner,
+                purpose=Purpose.BATCH,
+                filename=upload.target_name[:MOST_FILENAME],
+                bytes=target.size,
+            )
+        except BaseException:  # without its row, nobody could ever delete it
+            storage.remove(upload.key)
+            raise
     except RequestDataTooBig:
         raise
     except (MultiPartParserError, SuspiciousOperation) as error:

@@ -9,17 +9,18 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
-from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import DatabaseError
 
-from inference.api.edge.database import close_connections
+from inference.api.edge.database import in_thread
 from inference.api.edge.errors import Conflict, InvalidRequest, Unavailable
-from inference.api.generating.generation import Delta, GenerationRequest, bus, check_state, initial_state
+from inference.api.rows.choices import Delta
+from inference.api.rows.engines import bus
+from inference.api.rows.request import GenerationRequest, check_state, initial_state
 from inference.bus import keys
 from inference.bus.affinity import note_home
 from inference.bus.call import BusError
@@ -85,14 +86,17 @@ class Turn:
                 # A stop string may end within a token, so what counts is the text that was shown.
                 cut = isinstance(delta.stop_reason, str)
                 reply = get_tokenizer().encode(self._text) if cut else self._tokens
-                session = await self._commit(reply, delta.finish_reason)
-                await note_home(bus().redis, session, engine)
-                if cut:
-                    self._settle(reply, session)
+                await _to_its_end(self._close(reply, delta.finish_reason, engine, settle=cut))
 
     async def release(self) -> None:
         if self._lease:
             await self._lease.release()
+
+    async def _close(self, reply: list[int], finish_reason: str, engine: str, *, settle: bool) -> None:
+        session = await self._commit(reply, finish_reason)
+        await note_home(bus().redis, session, engine)
+        if settle:
+            self._settle(reply, session)
 
     async def _commit(self, reply: list[int], finish_reason: str) -> int:
         """Returns the session's primary key."""
@@ -134,6 +138,18 @@ class Turn:
         task.add_done_callback(_settling.discard)
 
 
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Await what goes on in a thread even if the client goes: until then the next turn must not begin."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        if not task.cancelled() and (error := task.exception()):
+            log.info("a turn whose client had gone was not kept: %s", error)
+        raise
+
+
 async def open_turn(owner: str, key: str, model: ModelInfo) -> Turn:
     """Open the next turn of a session, new or not. Raises Conflict when another one is open for too long."""
     config = settings.RWKV
@@ -161,16 +177,9 @@ async def open_branch(owner: str, conversation: str, index: int, model: ModelInf
 
 
 async def in_database(work: Callable[..., Any], *args: Any) -> Any:
-    """Call `work` in a thread, give its connection back, and translate its exceptions."""
-
-    def call() -> Any:
-        try:
-            return work(*args)
-        finally:
-            close_connections()
-
+    """Call `work` in a thread, and translate its exceptions."""
     try:
-        return await sync_to_async(call)()
+        return await in_thread(work, *args)
     except SessionChanged as error:
         raise Conflict(f"session {error} was changed meanwhile; this turn is not part of it") from error
     except WrongStart as error:

@@ -1,7 +1,7 @@
 """The tokens that a request used."""
 
 from inference.api.edge.replies import CachedTokens, Usage
-from inference.api.generating.generation import Generation
+from inference.api.rows.generation import Generation
 
 
 def count_usage(generation: Generation, rows_per_prompt: int = 1, *, completion_tokens: int | None = None) -> Usage:

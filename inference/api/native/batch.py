@@ -18,12 +18,14 @@ from inference.api.edge.replies import BatchChoice, BatchCompletion, BatchMessag
 from inference.api.edge.responses import json_response
 from inference.api.edge.schemas import SamplingFields, StreamOptions
 from inference.api.edge.sse import error_stream
-from inference.api.generating.generation import Choice, Generation, GenerationRequest, Row, start
 from inference.api.generating.limits import encode_prompts, new_tokens
+from inference.api.generating.model import find_model
 from inference.api.generating.sampling import NATIVE, Defaults, build_sampling, collect_stops
 from inference.api.generating.usage import count_usage
 from inference.api.native.frames import batch_frames
-from inference.api.openai.model_list import find_model
+from inference.api.rows.choices import Choice
+from inference.api.rows.generation import Generation, start
+from inference.api.rows.request import GenerationRequest, Row
 from inference.bus.messages import END_OF_TEXT, ModelInfo, Sampling
 
 NATIVE_STATUSES = (400, 500)

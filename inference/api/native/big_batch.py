@@ -9,10 +9,10 @@ from rest_framework.request import Request
 from inference.api.edge.base import ApiView
 from inference.api.edge.openapi import operation
 from inference.api.edge.responses import json_response
+from inference.api.generating.model import find_model
 from inference.api.generating.sampling import BIG_BATCH, build_gumbel
 from inference.api.native.batch import NATIVE_STATUSES, BatchBody, BatchRoute, answer_batch
 from inference.api.native.replies import Healthz
-from inference.api.openai.model_list import find_model
 
 ROUTE = BatchRoute(endpoint="big_batch.completions", defaults=BIG_BATCH, sampling=build_gumbel)
 

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Sequence
 
 from inference.api.edge.replies import Usage
 from inference.api.edge.sse import json_bytes, spaced_frame
-from inference.api.generating.generation import Generation
 from inference.api.generating.usage import count_usage
+from inference.api.rows.generation import Generation
 
 
 async def batch_frames(generation: Generation, label: str, with_usage: bool) -> AsyncIterator[bytes]:

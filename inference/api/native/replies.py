@@ -50,17 +50,20 @@ class ServedModel(msgspec.Struct):
 
 
 class PrefillQueue(msgspec.Struct, kw_only=True):
-    """In rows. Nothing is reserved here, and the byte counts, which this server does not keep, are 0."""
+    """In rows, and none are reserved. Bytes are those of the devices, or of the machines where engines run on CPUs.
+
+    What an engine cannot find out is 0. `bytes_per_bsz` is what the state of one row takes.
+    """
 
     hard_max_bsz: int
     dynamic_max_bsz: int
     reserved_bsz: int = 0
     available_bsz: int
     queued_requests: int
-    free_vram_bytes: int = 0
-    total_vram_bytes: int = 0
+    free_vram_bytes: int
+    total_vram_bytes: int
     reserve_vram_bytes: int = 0
-    bytes_per_bsz: int = 0
+    bytes_per_bsz: int
 
 
 class RequestStatus(msgspec.Struct, kw_only=True):

@@ -24,16 +24,18 @@ def split_text(text: str, limit: int) -> list[str]:
 
 def find_placeholders(text: str, given: Iterable[str]) -> list[str]:
     """The placeholders in `text`, in order: the usual ones, and any of `given`."""
-    return _placeholder_pattern(given).findall(text)
+    return _placeholder_pattern(text, given).findall(text)
 
 
 def split_at_placeholders(text: str, given: Iterable[str]) -> list[str]:
     """The parts between placeholders (even indices) and the placeholders themselves (odd ones)."""
-    return re.split(f"({_placeholder_pattern(given).pattern})", text)
+    return re.split(f"({_placeholder_pattern(text, given).pattern})", text)
 
 
-def _placeholder_pattern(given: Iterable[str]) -> re.Pattern[str]:
-    escaped = [re.escape(placeholder) for placeholder in sorted(given, key=len, reverse=True) if placeholder]
+def _placeholder_pattern(text: str, given: Iterable[str]) -> re.Pattern[str]:
+    """Of `given` those in `text` alone: a pattern of all of them would be tried at every character."""
+    present = [placeholder for placeholder in given if placeholder and placeholder in text]
+    escaped = [re.escape(placeholder) for placeholder in sorted(present, key=len, reverse=True)]
     return re.compile("|".join([*escaped, _PLACEHOLDER]))
 
 

@@ -1,5 +1,7 @@
 """POST /v1/tokens/count: how many tokens a text has."""
 
+import asyncio
+
 import msgspec
 from django.http import HttpResponse
 from rest_framework.request import Request
@@ -38,7 +40,7 @@ class TokenCountView(ApiView):
     async def post(self, request: Request) -> HttpResponse:
         text = _text(request.payload.read(TokenCountBody))
         try:
-            tokens = get_tokenizer().encode(text)
+            tokens = await asyncio.to_thread(get_tokenizer().encode, text)
         except ValueError as error:  # a lone surrogate
             raise InvalidRequest(str(error)) from error
         return json_response(TokenCount(len(tokens)))

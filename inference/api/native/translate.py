@@ -3,10 +3,12 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 from django.conf import settings
 from django.http import HttpResponse
+from msgspec import Meta
 from rest_framework.request import Request
 
 from inference.api.edge.base import ApiView
@@ -14,28 +16,30 @@ from inference.api.edge.errors import InvalidRequest
 from inference.api.edge.openapi import operation
 from inference.api.edge.responses import json_response
 from inference.api.edge.schemas import SamplingFields
-from inference.api.generating.generation import GenerationFailed, GenerationRequest, Row, start
 from inference.api.generating.limits import encode_prompts
+from inference.api.generating.model import find_model
 from inference.api.generating.sampling import TRANSLATION, build_sampling
 from inference.api.native.batch import NATIVE_STATUSES, check_size
 from inference.api.native.languages import AUTO, detect_language, language_name
 from inference.api.native.replies import Translation, Translations
 from inference.api.native.text_pieces import find_placeholders, split_at_placeholders, split_text
-from inference.api.openai.model_list import find_model
+from inference.api.rows.generation import GenerationFailed, start
+from inference.api.rows.request import GenerationRequest, Row
 from inference.bus.call import BusError
 from inference.bus.messages import END_OF_TEXT
 
 # A piece and its translation fit into max_tokens with ease, and small models lose the thread in longer ones.
 PIECE_TOKENS = 512
+MAX_PLACEHOLDERS = 1024
 
 
 class TranslateBody(msgspec.Struct, kw_only=True):
     """`placeholders`: parts of the texts that must come back unchanged, besides those that look like one."""
 
-    source_lang: str = AUTO
-    target_lang: str = ""
+    source_lang: str | None = None  # AUTO
+    target_lang: str | None = None
     text_list: list[str] | None = None
-    placeholders: list[str] | None = None
+    placeholders: Annotated[list[str], Meta(max_length=MAX_PLACEHOLDERS)] | None = None
     password: str | None = None
 
 
@@ -53,11 +57,12 @@ class TranslateView(ApiView):
     async def post(self, request: Request) -> HttpResponse:
         """Items are independent: one that fails comes back as it was sent, unless all fail for the same reason."""
         body = request.payload.read(TranslateBody)
-        if not body.target_lang.strip():
+        target = (body.target_lang or "").strip()
+        if not target:
             raise InvalidRequest("Missing target_lang", param="target_lang")
         texts = body.text_list or []
         check_size(len(texts), "text_list", empty="Empty text_list")
-        translator = Translator(body, (await find_model(None)).id, self.request_id)
+        translator = Translator(body, target, (await find_model(None)).id, self.request_id)
         outcomes = await asyncio.gather(*map(translator.translate, texts), return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException) and not isinstance(outcome, BusError | GenerationFailed):
@@ -78,10 +83,10 @@ class TranslateView(ApiView):
 class Translator:
     """The languages of one request, and what its items have in common."""
 
-    def __init__(self, body: TranslateBody, model: str, request_id: str) -> None:
-        self._code = body.source_lang.strip() or AUTO
+    def __init__(self, body: TranslateBody, target: str, model: str, request_id: str) -> None:
+        self._code = (body.source_lang or "").strip() or AUTO
         self._source = language_name(self._code)
-        self._target = language_name(body.target_lang)
+        self._target = language_name(target)
         self._placeholders = body.placeholders or []
         self._model = model
         self._request_id = request_id
@@ -91,7 +96,7 @@ class Translator:
 
     async def translate(self, text: str) -> str:
         """Raises BusError or GenerationFailed."""
-        pieces = split_text(text, PIECE_TOKENS)
+        pieces = await asyncio.to_thread(split_text, text, PIECE_TOKENS)  # seconds, for a text of megabytes
         translations = await self._translate_pieces(pieces)
         for index, (piece, translation) in enumerate(zip(pieces, translations, strict=True)):
             wanted = Counter(find_placeholders(piece, self._placeholders))

@@ -1,34 +1,31 @@
 """/v1/batches: jobs of many requests, run when nothing more urgent waits. A caller sees its own."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 from django.http import HttpResponse
-from msgspec import Meta
 from rest_framework.request import Request
 
 from inference.api.edge.base import ApiView
+from inference.api.edge.database import in_thread
 from inference.api.edge.errors import InvalidRequest, NotFound
-from inference.api.edge.listing import Key, PageQuery, describe_query, ends, in_thread, read_page, read_query
+from inference.api.edge.listing import Key, PageQuery, describe_query, ends, read_page, read_query
 from inference.api.edge.openapi import operation
 from inference.api.edge.responses import json_response
-from inference.api.edge.schemas import NO_NUL
+from inference.api.edge.schemas import Metadata
 from inference.batches.actions import NotCancellable, cancel_batch, create_batch
 from inference.batches.lines import InputError
 from inference.batches.models import BatchJob, StoredFile
 
 ENDPOINTS = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
 
-MetadataName = Annotated[str, Meta(max_length=64, pattern=NO_NUL)]
-MetadataText = Annotated[str, Meta(max_length=512, pattern=NO_NUL)]
-
 
 class BatchBody(msgspec.Struct):
     input_file_id: Key
     endpoint: str
     completion_window: str = "24h"
-    metadata: Annotated[dict[MetadataName, MetadataText], Meta(max_length=16)] | None = None
+    metadata: Metadata | None = None
 
 
 class RequestCounts(msgspec.Struct):

@@ -19,15 +19,16 @@ from inference.api.edge.replies import BatchCompletion, ChatChoice, ChatCompleti
 from inference.api.edge.responses import json_response
 from inference.api.edge.schemas import Payload, StreamOptions
 from inference.api.edge.sse import ChunkFrames, json_bytes
-from inference.api.generating.generation import Choice, Delta, Generation
 from inference.api.generating.logprobs import chat_logprobs
 from inference.api.generating.message_parts import MessageParser
+from inference.api.generating.model import find_model
 from inference.api.generating.prompts import Message
 from inference.api.generating.tools import NamedTool, ToolChoice, Tools, chosen_tools
 from inference.api.native.batch import BatchBody, answer_batch
 from inference.api.openai.chat_request import Chat, ChatFields, ToolUse
 from inference.api.openai.chat_sessions import SessionFields, start_chat
-from inference.api.openai.model_list import find_model
+from inference.api.rows.choices import Choice, Delta
+from inference.api.rows.generation import Generation
 from inference.bus.messages import ModelInfo
 
 

@@ -11,11 +11,11 @@ from inference.api.edge.errors import InvalidRequest
 from inference.api.edge.openapi import operation
 from inference.api.edge.replies import ChatCompletion
 from inference.api.edge.responses import json_response
-from inference.api.generating.generation import start
+from inference.api.generating.model import find_model
 from inference.api.generating.prompts import Message
 from inference.api.openai.chat import CHAT_STATUSES, ChatAnswer
 from inference.api.openai.chat_request import ChatFields, build_chat, new_chat_id
-from inference.api.openai.model_list import find_model
+from inference.api.rows.generation import start
 
 
 class ChatBatchBody(ChatFields, kw_only=True):

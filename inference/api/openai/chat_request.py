@@ -10,7 +10,6 @@ from msgspec import Meta
 from inference.api.edge.errors import InvalidRequest
 from inference.api.edge.replies import ReasoningTokens, Usage
 from inference.api.edge.schemas import MAX_TOP_LOGPROBS
-from inference.api.generating.generation import Generation, GenerationRequest, Row, initial_state
 from inference.api.generating.limits import check_rows, encode_prompts, new_tokens
 from inference.api.generating.message_parts import MessageParser
 from inference.api.generating.prompts import PLAIN_STYLE, Message, ThinkStyle, render_chat, think_style
@@ -19,6 +18,8 @@ from inference.api.generating.sampling import CHAT, build_sampling, collect_stop
 from inference.api.generating.structured import StructuredFields, check_grammar, grammar_text, read_constraint
 from inference.api.generating.tools import Tool, call_rule
 from inference.api.generating.usage import count_usage
+from inference.api.rows.generation import Generation
+from inference.api.rows.request import GenerationRequest, Row, initial_state
 from inference.bus.messages import END_OF_TEXT, ModelInfo
 
 NO_REASONING = ("none", "minimal")  # of reasoning_effort

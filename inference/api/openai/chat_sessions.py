@@ -8,11 +8,11 @@ from msgspec import Meta
 from inference.api.edge.base import ApiView
 from inference.api.edge.errors import InvalidRequest
 from inference.api.edge.schemas import NO_NUL
-from inference.api.generating.generation import Generation, start
 from inference.api.generating.prompts import SYSTEM_ROLES, Message
 from inference.api.generating.session_key import session_key
 from inference.api.generating.turns import SEPARATOR, open_turn
 from inference.api.openai.chat_request import NO_TOOLS, Chat, ChatFields, ToolUse, build_chat, new_chat_id
+from inference.api.rows.generation import Generation, start
 from inference.bus.messages import ModelInfo
 from sessions.models import KEY_LENGTH
 

@@ -12,24 +12,26 @@ from rest_framework.request import Request
 from inference.api.edge.base import ApiView
 from inference.api.edge.errors import InvalidRequest
 from inference.api.edge.openapi import operation
-from inference.api.edge.replies import CompletionLogprobs, TextChoice, TextCompletion, Usage
+from inference.api.edge.replies import TextChoice, TextCompletion, Usage
 from inference.api.edge.responses import json_response
-from inference.api.edge.schemas import MAX_TOP_LOGPROBS, StreamOptions, TokenId
+from inference.api.edge.schemas import MAX_NUMBER, MAX_TOP_LOGPROBS, StreamOptions, TokenId
 from inference.api.edge.sse import ChunkFrames, json_bytes
-from inference.api.generating.generation import Choice, Delta, Generation, GenerationRequest, Row, start
 from inference.api.generating.limits import check_prompt, check_rows, encode_prompts, new_tokens
 from inference.api.generating.logprobs import CompletionLogprobsWriter
+from inference.api.generating.model import find_model
 from inference.api.generating.reasoning import Thinking
 from inference.api.generating.sampling import COMPLETION, build_sampling, collect_stops
 from inference.api.generating.structured import StructuredFields, check_grammar, grammar_text, read_constraint
 from inference.api.generating.usage import count_usage
 from inference.api.native.fim import fim_prompt
-from inference.api.openai.model_list import find_model
+from inference.api.rows.choices import Choice, Delta
+from inference.api.rows.generation import Generation, start
+from inference.api.rows.request import GenerationRequest, Row
 from inference.bus.messages import END_OF_TEXT, ModelInfo
 from inference.text.tokenizer import get_tokenizer
 
 Prompt = str | list[str | TokenId | list[TokenId]] | None
-StartLength = Annotated[int, Meta(ge=0)]
+StartLength = Annotated[int, Meta(ge=0, le=MAX_NUMBER)]
 PROMPT_FORMS = "a string, a list of strings, a list of token ids, or a list of those"
 
 
@@ -81,7 +83,8 @@ class Completion:
             "system_fingerprint": f"fp_{model.fingerprint[:16]}",
         }
         prompts = read_prompts(_around_the_gap(body.prompt, body.suffix), model.vocab)
-        check_rows(len(prompts) * self.rows_per_prompt, "prompt")
+        asked_by = "best_of" if body.best_of else "n"
+        check_rows(len(prompts) * self.rows_per_prompt, asked_by if len(prompts) == 1 else "prompt")
         self.prompts = [prompt for prompt in prompts for _ in range(self.rows_per_prompt)]
         self.max_tokens = new_tokens(body, COMPLETION)
         stops = collect_stops(body, COMPLETION)
@@ -117,9 +120,7 @@ class Completion:
             if self.rows_per_prompt == self.choices_per_prompt:
                 group.sort(key=lambda row: row.index)
             for row in group[: self.choices_per_prompt]:
-                text, logprobs = _ChoiceWriter(self, generation, row.index).write(row)
-                reason = row.finish_reason if self.max_tokens else "length"
-                choices.append(TextChoice(len(choices), text, logprobs, reason, row.stop_reason))
+                choices.append(_ChoiceWriter(self, generation, row.index).write(row, len(choices)))
         return TextCompletion(**self.fixed, choices=choices, usage=self.usage(generation))
 
     async def frames(self, generation: Generation) -> AsyncIterator[bytes]:
@@ -128,8 +129,7 @@ class Completion:
         writers = [_ChoiceWriter(self, generation, index) for index in range(len(self.prompts))]
         async for deltas in generation.deltas():
             for delta in deltas:
-                text, logprobs = writers[delta.index].write(delta)
-                choice = TextChoice(delta.index, text, logprobs, delta.finish_reason, delta.stop_reason)
+                choice = writers[delta.index].write(delta, delta.index)
                 usage = self.usage(generation) if options.continuous_usage_stats else None
                 yield frames.frame(json_bytes(choice), usage)
         if options.include_usage:
@@ -150,15 +150,22 @@ class _ChoiceWriter:
         self._row = row
         self._logprobs = CompletionLogprobsWriter() if completion.body.logprobs is not None else None
 
-    def write(self, part: Delta | Choice) -> tuple[str, CompletionLogprobs | None]:
-        text, tokens, logprobs = (part.text, part.tokens, part.logprobs or []) if self._keeps_tokens else ("", [], [])
+    def write(self, part: Delta | Choice, index: int) -> TextChoice:
+        """`part` under the number that its choice has in the reply."""
+        text, tokens, logprobs = part.text, part.tokens, part.logprobs or []
+        finish_reason, stop_reason = part.finish_reason, part.stop_reason
+        if not self._keeps_tokens:  # nor does it matter how the one that was drawn ended it
+            text, tokens, logprobs = "", [], []
+            finish_reason, stop_reason = "length" if finish_reason else None, None
         if self._echo:
             self._echo = False
             text = get_tokenizer().decode(self._prompt) + text
             tokens = self._prompt + tokens
-            # A prompt of one token has no logprobs: nothing comes before it.
-            logprobs = (self._generation.prompt_logprobs[self._row] or [None]) + logprobs
-        return text, self._logprobs.write(tokens, logprobs) if self._logprobs else None
+            # A prompt of one token has no logprobs, as nothing comes before it, and neither has one that was stopped.
+            scored = self._generation.prompt_logprobs[self._row] or []
+            logprobs = scored + [None] * (len(self._prompt) - len(scored)) + logprobs
+        written = self._logprobs.write(tokens, logprobs) if self._logprobs else None
+        return TextChoice(index, text, written, finish_reason, stop_reason)
 
 
 def read_prompts(prompt: Prompt, vocab: int) -> list[list[int]]:

@@ -14,8 +14,9 @@ from msgspec import Meta
 from rest_framework.request import Request
 
 from inference.api.edge.base import ApiView
+from inference.api.edge.database import in_thread
 from inference.api.edge.errors import InvalidRequest, NotFound
-from inference.api.edge.listing import PageQuery, describe_query, ends, in_thread, read_page, read_query
+from inference.api.edge.listing import PageQuery, describe_query, ends, read_page, read_query
 from inference.api.edge.openapi import ADMISSION_STATUSES, json_schema, operation
 from inference.api.edge.replies import ErrorReply
 from inference.api.edge.responses import json_response

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from inference.api.edge.errors import InvalidRequest
-from inference.api.edge.schemas import SamplingFields
+from inference.api.edge.schemas import Metadata, SamplingFields, Share
 from inference.api.generating.prompts import SYSTEM_ROLES, Message
 from inference.api.openai.chat_request import ChatFields
 
@@ -25,16 +25,19 @@ class ReasoningConfig(msgspec.Struct):
 
 
 class ResponseBody(SamplingFields, kw_only=True):
+    top_p: Share | None = None
     input: str | list[dict[str, Any]] | None = None
     instructions: str | None = None
     previous_response_id: str | None = None
     max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
     store: bool | None = None
-    metadata: dict[str, str] | None = None
+    metadata: Metadata | None = None
     text: TextConfig | None = None
     reasoning: ReasoningConfig | None = None
     tools: list[Any] | None = None
     background: bool | None = None
+    conversation: Any = None
+    prompt: Any = None
     user: str | None = None
 
     def chat_fields(self) -> ChatFields:
@@ -46,6 +49,16 @@ class ResponseBody(SamplingFields, kw_only=True):
             response_format=self.text.format if self.text else None,
             reasoning_effort=self.reasoning.effort if self.reasoning else None,
         )
+
+    def in_its_words(self, error: InvalidRequest) -> InvalidRequest:
+        """What is wrong with the chat's body, said of the field that this body has for it."""
+        names = {"messages": "input", "response_format": "text.format"}
+        if self.max_output_tokens:
+            names["max_tokens"] = "max_output_tokens"
+        name = names.get(error.param or "")
+        if not name:
+            return error
+        return InvalidRequest(error.message.replace(f"{error.param}:", f"{name}:", 1), param=name, code=error.code)
 
 
 class OutputPart(msgspec.Struct, kw_only=True, omit_defaults=True):

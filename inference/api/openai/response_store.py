@@ -5,8 +5,8 @@ from datetime import timedelta
 import msgspec
 from django.utils import timezone
 
+from inference.api.edge.database import in_thread
 from inference.api.edge.errors import InvalidRequest, NotFound
-from inference.api.edge.listing import in_thread
 from inference.api.generating.prompts import Message
 from inference.api.openai.response_objects import ResponseObject
 from inference.stored_responses import StoredResponse

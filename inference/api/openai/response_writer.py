@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any, Literal
 
 from inference.api.edge.sse import json_bytes
-from inference.api.generating.generation import Delta, Generation, GenerationFailed
 from inference.api.generating.message_parts import MessageParts
 from inference.api.openai.chat_request import Chat
 from inference.api.openai.response_objects import (
@@ -15,6 +14,8 @@ from inference.api.openai.response_objects import (
     ResponseUsage,
     new_item,
 )
+from inference.api.rows.choices import Delta
+from inference.api.rows.generation import Generation, GenerationFailed
 
 EVENT_NAMES = {"message": "response.output_text", "reasoning": "response.reasoning_text"}
 

@@ -10,12 +10,11 @@ from inference.api.edge.base import ApiView
 from inference.api.edge.errors import InvalidRequest
 from inference.api.edge.openapi import operation
 from inference.api.edge.responses import json_response
-from inference.api.generating.generation import Generation, GenerationFailed, start
+from inference.api.generating.model import find_model
 from inference.api.generating.prompts import Message
 from inference.api.openai import response_store
 from inference.api.openai.chat import CHAT_STATUSES
 from inference.api.openai.chat_request import build_chat
-from inference.api.openai.model_list import find_model
 from inference.api.openai.response_objects import (
     DeletedResponse,
     ResponseBody,
@@ -25,6 +24,7 @@ from inference.api.openai.response_objects import (
 )
 from inference.api.openai.response_store import Conversation, earlier_messages
 from inference.api.openai.response_writer import ResponseWriter
+from inference.api.rows.generation import Generation, GenerationFailed, start
 
 
 class ResponsesView(ApiView):
@@ -43,7 +43,10 @@ class ResponsesView(ApiView):
         messages = [*await earlier_messages(owner, body.previous_response_id), *read_input(body.input)]
         system = [Message("system", body.instructions)] if body.instructions else []
         model = await find_model(body.model)
-        chat = await build_chat(body.chat_fields(), [[*system, *messages]], model, self.request_id)
+        try:
+            chat = await build_chat(body.chat_fields(), [[*system, *messages]], model, self.request_id)
+        except InvalidRequest as error:
+            raise body.in_its_words(error) from error
         answer = ResponseAnswer(ResponseWriter(new_response(body, model.id), chat), owner, messages)
         chat.request.offline = request.user.offline
         generation = await start(chat.request)
@@ -98,6 +101,9 @@ class ResponseAnswer:
 
 
 def _check(body: ResponseBody) -> None:
+    for name in ("conversation", "prompt"):
+        if getattr(body, name) is not None:
+            raise InvalidRequest(f"{name}: not supported", param=name)
     if body.tools:
         raise InvalidRequest("tools: not supported here, use /v1/chat/completions", param="tools")
     if body.background:

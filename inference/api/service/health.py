@@ -10,7 +10,7 @@ from inference.api.edge.base import ApiView
 from inference.api.edge.openapi import operation
 from inference.api.edge.replies import Health, Stats
 from inference.api.edge.responses import json_response
-from inference.api.generating.generation import live_engines
+from inference.api.rows.engines import live_engines
 from inference.bus.call import NoEngine
 from inference.bus.messages import EngineStatus
 

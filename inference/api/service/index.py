@@ -12,7 +12,7 @@ from inference.api.edge.base import ApiView
 from inference.api.edge.openapi import operation
 from inference.api.edge.replies import Index
 from inference.api.edge.responses import json_response
-from inference.api.generating.generation import live_models
+from inference.api.rows.engines import live_models
 from inference.bus.call import NoEngine
 from inference.bus.messages import ModelInfo
 

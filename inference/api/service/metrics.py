@@ -1,11 +1,8 @@
-"""Figures in Prometheus' text format: of the engines, from their heartbeats, and of this web process's requests."""
+"""The engines' heartbeats as figures in Prometheus' text format."""
 
-import os
 from collections.abc import Iterator, Sequence
 
-from django.http import HttpRequest
-from django.http.response import HttpResponseBase
-from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -18,33 +15,16 @@ GAUGES = {
     "prompt_tokens_per_second": "Prompt tokens per second, between the last heartbeats",
     "generated_tokens_per_second": "New tokens per second, between the last heartbeats",
     "step_ms": "Milliseconds per step, between the last heartbeats",
+    "memory_free": "Free bytes of the device, or of the machine of an engine on a CPU; 0 if not known",
+    "memory_total": "Bytes of the device, or of the machine of an engine on a CPU; 0 if not known",
+    "process_memory": "Bytes of the machine's memory that the engine has taken; 0 if not known",
 }
 COUNTERS = {
     "steps": "Steps since the engine started",
     "prompt_tokens": "Prompt tokens since the engine started",
     "generated_tokens": "New tokens since the engine started",
 }
-METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "POST")
 LABELS = ["engine", "model"]
-
-_requests = CollectorRegistry()
-_counter = Counter(
-    "rwkv_http_requests",
-    "Requests that a web process has answered, or begun to answer with a stream",
-    ["process", "method", "route", "status"],
-    registry=_requests,
-)
-_process = str(os.getpid())
-
-
-def count_request(request: HttpRequest, response: HttpResponseBase) -> None:
-    route = request.resolver_match.route.rstrip("/") if request.resolver_match else ""
-    method = request.method if request.method in METHODS else "other"  # a client may send any word
-    _counter.labels(_process, method, f"/{route}", str(response.status_code)).inc()
-
-
-def request_metrics() -> bytes:
-    return generate_latest(_requests)
 
 
 def engine_metrics(engines: Sequence[EngineStatus]) -> bytes:

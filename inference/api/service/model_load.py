@@ -9,13 +9,13 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from inference.api.edge.base import ApiView
-from inference.api.edge.errors import ApiError, InvalidRequest, Unavailable
+from inference.api.edge.errors import ApiError, Forbidden, InvalidRequest, Unavailable
 from inference.api.edge.openapi import operation
 from inference.api.edge.responses import json_response
-from inference.api.generating.generation import bus, live_engines
 from inference.api.native.replies import LoadedModel
+from inference.api.rows.engines import bus, live_engines
 from inference.bus.call import NoEngine
-from inference.bus.client import STATUS_SECONDS
+from inference.bus.live_engines import STATUS_SECONDS
 from inference.bus.messages import EngineStatus
 
 # Running requests are served first, and a large checkpoint takes minutes to read.
@@ -37,13 +37,15 @@ class ModelLoadView(ApiView):
         tag="native",
         request=LoadBody,
         replies=(LoadedModel,),
-        statuses=(400, 500),
+        statuses=(400, 403, 500),
     )
     async def post(self, request: Request) -> HttpResponse:
         """Answers when the model is ready on every engine that can load it.
 
         What was queued for the old one is served first.
         """
+        if not request.user.may_change_model:
+            raise Forbidden("a key may not change the model that everyone uses; the shared password may")
         model = request.payload.read(LoadBody).model
         if not model:
             raise InvalidRequest("'model' is required", param="model")
@@ -63,7 +65,7 @@ class ModelLoadView(ApiView):
 async def _wait_until_ready(model: str, told: Sequence[EngineStatus]) -> None:
     """`told`: the engines that are to load the model, as they were before.
 
-    Raises ApiError when one of them went back to its old model, and Unavailable after LOAD_SECONDS or when one of them
+    Raises ApiError when one of them serves another one instead, and Unavailable after LOAD_SECONDS or when one of them
     is gone for LOST_SECONDS.
     """
     waiting = {_process(engine): time.monotonic() for engine in told}  # when each was last seen
@@ -76,7 +78,7 @@ async def _wait_until_ready(model: str, told: Sequence[EngineStatus]) -> None:
                 continue
             waiting[_process(engine)] = time.monotonic()
             if engine.state == "ready" and engine.engine not in names:  # a process that loads a model takes a new name
-                failed |= engine.failed_model == model
+                failed |= not _serves(engine, model)  # it cannot, or somebody else wanted another one since
                 del waiting[_process(engine)]
         if failed or not waiting:
             await asyncio.sleep(STATUS_SECONDS)  # then the other web processes know what is loaded, too

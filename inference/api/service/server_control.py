@@ -19,8 +19,8 @@ from inference.api.edge.errors import InvalidRequest, NotFound
 from inference.api.edge.openapi import operation
 from inference.api.edge.responses import json_response
 from inference.api.edge.schemas import SamplingFields
-from inference.api.generating.generation import GenerationRequest, Row, bus, caller, live_engines, start
 from inference.api.generating.limits import new_tokens
+from inference.api.generating.model import find_model
 from inference.api.generating.sampling import NATIVE, change_sampling
 from inference.api.native.frames import single_frames
 from inference.api.native.replies import (
@@ -33,7 +33,9 @@ from inference.api.native.replies import (
     ServerStatus,
     Stopped,
 )
-from inference.api.openai.model_list import find_model
+from inference.api.rows.engines import bus, live_engines
+from inference.api.rows.generation import start
+from inference.api.rows.request import GenerationRequest, Row, caller
 from inference.bus.messages import EngineStatus, RunningRequest
 from inference.bus.paused import PausedRequest
 
@@ -123,17 +125,13 @@ class ResumeView(ApiView):
         request_id = body.request_id or body.session_id
         if not request_id:
             raise InvalidRequest("Missing request_id", param="request_id")
-        paused = await bus().take_paused(request_id, scope(request))
-        if paused is None:
-            raise NotFound("Paused request not found", param="request_id")
-        caller.set(paused.about.owner)  # also where an operator resumes it
-        try:
+        async with bus().resuming(request_id, scope(request)) as paused:
+            if paused is None:
+                raise NotFound("Paused request not found", param="request_id")
+            caller.set(paused.about.owner)  # also where an operator resumes it
             rest = resumed_request(paused, body)
             await find_model(rest.model)
             generation = await start(rest)
-        except BaseException:
-            await bus().keep_paused(paused.about, paused.note, paused.generated)
-            raise
         return await self.stream(generation, single_frames(generation, rest.model, False, list(paused.generated)))
 
 
@@ -178,6 +176,7 @@ def server_status(
     ready = [engine for engine in engines if engine.model]
     first = ready[0] if ready else None
     slots = sum(engine.slots for engine in ready)
+    memories = {(engine.host, engine.device): engine for engine in ready}.values()  # engines may share a device
     requests = request_statuses(running, engines)
     return ServerStatus(
         engine_version=f"{settings.SPECTACULAR_SETTINGS['VERSION']}-{first.backend}" if first else "",
@@ -189,6 +188,9 @@ def server_status(
             dynamic_max_bsz=slots,
             available_bsz=max(0, slots - sum(engine.running for engine in ready)),
             queued_requests=sum(engine.waiting for engine in ready),
+            free_vram_bytes=sum(engine.memory_free for engine in memories),
+            total_vram_bytes=sum(engine.memory_total for engine in memories),
+            bytes_per_bsz=first.state_bytes if first else 0,
         ),
         active_request=_newest(requests),
         active_requests=requests,

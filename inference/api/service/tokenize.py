@@ -1,5 +1,6 @@
 """/tokenize, /detokenize and /tokenizer_info: vLLM's, which evaluation tools ask for."""
 
+import asyncio
 from typing import Annotated
 
 import msgspec
@@ -55,7 +56,7 @@ class TokenizeView(ApiView):
     async def post(self, request: Request) -> HttpResponse:
         body = request.payload.read(TokenizeBody)
         try:
-            tokens = encode_special(_text(body))
+            tokens = await asyncio.to_thread(encode_special, _text(body))
         except ValueError as error:  # a lone surrogate
             raise InvalidRequest(f"prompt: {error}", param="prompt") from error
         names = [get_tokenizer().token_text(token) for token in tokens] if body.return_token_strs else None
@@ -71,7 +72,8 @@ class DetokenizeView(ApiView):
         statuses=(400,),
     )
     async def post(self, request: Request) -> HttpResponse:
-        return json_response(Detokenized(decode_special(request.payload.read(DetokenizeBody).tokens)))
+        tokens = request.payload.read(DetokenizeBody).tokens
+        return json_response(Detokenized(await asyncio.to_thread(decode_special, tokens)))
 
 
 class TokenizerInfoView(ApiView):

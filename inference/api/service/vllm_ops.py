@@ -7,10 +7,11 @@ from rest_framework.request import Request
 
 from inference.api.edge.base import ApiView
 from inference.api.edge.openapi import operation
+from inference.api.edge.request_counts import request_counts
 from inference.api.edge.responses import json_response
-from inference.api.generating.generation import live_engines
+from inference.api.rows.engines import live_engines
 from inference.api.service.health import HealthView, summarise_health
-from inference.api.service.metrics import engine_metrics, request_metrics
+from inference.api.service.metrics import engine_metrics
 from inference.api.service.replies import Load, Version
 from inference.bus.call import NoEngine
 
@@ -56,4 +57,4 @@ class MetricsView(ApiView):
             engines = await live_engines()
         except NoEngine:  # Redis is away: this process's own figures are still there
             engines = []
-        return HttpResponse(engine_metrics(engines) + request_metrics(), content_type=CONTENT_TYPE_LATEST)
+        return HttpResponse(engine_metrics(engines) + request_counts(), content_type=CONTENT_TYPE_LATEST)

@@ -11,13 +11,13 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 
 from inference.api.edge.base import ApiView
+from inference.api.edge.database import in_thread
 from inference.api.edge.errors import Conflict, InvalidRequest, TooLarge
-from inference.api.edge.listing import in_thread
+from inference.api.edge.initial_state import state_key
 from inference.api.edge.openapi import operation
 from inference.api.edge.responses import json_response
 from inference.api.edge.schemas import Payload
-from inference.api.generating.initial_state import state_key
-from inference.api.openai.model_list import find_model
+from inference.api.generating.model import find_model
 from inference.bus.messages import ModelInfo
 from sessions.initial_states import StateInUse, TooManyStates, delete_state, keep_state, list_states, shape_of
 from sessions.models import InitialState

@@ -18,14 +18,15 @@ from inference.api.edge.errors import InvalidRequest, NotFound
 from inference.api.edge.openapi import operation
 from inference.api.edge.schemas import NO_NUL
 from inference.api.edge.sse import json_bytes
-from inference.api.generating.generation import Choice, Generation
+from inference.api.generating.model import find_model
 from inference.api.generating.sampling import NATIVE
 from inference.api.generating.session_key import session_key
 from inference.api.generating.turns import Turn, open_branch
 from inference.api.native.batch import BatchRoute, batch_reply, send_batch
 from inference.api.native.frames import batch_frames
 from inference.api.native.replies import BranchCompletion, BranchFrame
-from inference.api.openai.model_list import find_model
+from inference.api.rows.choices import Choice
+from inference.api.rows.generation import Generation
 from inference.api.states.state import SESSION_STATUSES, StateBody, single_prompt, start_turn
 from sessions.models import KEY_LENGTH
 from sessions.store import branch_key

@@ -11,13 +11,13 @@ from inference.api.edge.errors import InvalidRequest
 from inference.api.edge.openapi import operation
 from inference.api.edge.replies import BatchCompletion
 from inference.api.edge.schemas import NO_NUL
-from inference.api.generating.generation import Generation, start
 from inference.api.generating.limits import encode_prompts
+from inference.api.generating.model import find_model
 from inference.api.generating.sampling import NATIVE
 from inference.api.generating.session_key import session_key
 from inference.api.generating.turns import SEPARATOR, Turn, open_turn
 from inference.api.native.batch import NATIVE_STATUSES, BatchBody, BatchRoute, answer_batch, build_batch, send_batch
-from inference.api.openai.model_list import find_model
+from inference.api.rows.generation import Generation, start
 from inference.bus.messages import ModelInfo
 from sessions.models import KEY_LENGTH
 

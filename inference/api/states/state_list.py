@@ -13,10 +13,10 @@ from inference.api.edge.base import ApiView
 from inference.api.edge.errors import InvalidRequest
 from inference.api.edge.openapi import operation
 from inference.api.edge.responses import json_response
-from inference.api.generating.generation import bus, live_engines
 from inference.api.generating.session_key import session_key
 from inference.api.generating.turns import in_database
 from inference.api.native.replies import SessionDeletion, SessionItem, SessionList
+from inference.api.rows.engines import bus, live_engines
 from inference.api.states.state import SessionKey
 from inference.bus.call import NoEngine
 from sessions.models import Session

@@ -17,7 +17,7 @@ class Command(BaseCommand):
     def handle(self, *, model: str, fallback: Path | None, **options) -> None:
         if not model:
             raise CommandError("MODEL is not set: it names the checkpoint to serve", returncode=EX_CONFIG)
-        from inference.worker import main  # torch: only this process loads it
+        from inference.engine_process import main  # torch: only this process loads it
 
         try:
             main(Path(model), fallback)

@@ -40,12 +40,10 @@ class Command(BaseCommand):
         call_command("migrate", interactive=False, verbosity=0)
         os.environ["MODEL"] = config.model or self._random_checkpoint(config.var_dir)
         os.environ["PYTHONUNBUFFERED"] = "1"
-        celery = [
-            Child("worker", [*CELERY, "worker", *WORKER_OPTIONS, "--loglevel", "INFO"]),
-            Child("beat", [*CELERY, "beat", "--pidfile", "", "--loglevel", "INFO"]),
-        ]
-        engine = Child("engine", [*MANAGE, "engine"])
-        groups += [[engine, *celery] if config.serve_celery else [engine], [Child("web", [*MANAGE, "web"])]]
+        groups += [[Child("engine", [*MANAGE, "engine"])], [Child("web", [*MANAGE, "web"])]]
+        if config.serve_celery:  # last, and so stopped first: its work under way is a client of the web
+            worker = Child("worker", [*CELERY, "worker", *WORKER_OPTIONS, "--loglevel", "INFO"])
+            groups.append([worker, Child("beat", [*CELERY, "beat", "--pidfile", "", "--loglevel", "INFO"])])
         with lock:
             sys.exit(asyncio.run(_supervise(groups, self._greet)))
 

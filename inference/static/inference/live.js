@@ -13,12 +13,25 @@ const words = document.getElementById("cancel-words");
 let polling = null;
 let reconnectMs = RECONNECT_MS;
 
-/** An answer of the server that is an error. `message` is HTTP's status. */
-class Refusal extends Error {}
+/** An answer of the server that is an error. `status` is HTTP's, 0 where it leads elsewhere: the login is over. */
+class Refusal extends Error {
+  constructor(status) {
+    super(`status ${status}`);
+    this.status = status;
+  }
+}
+
+/** The JSON of an answer. Throws Refusal, or what fetch throws where the server is away. */
+async function ask(address, options = {}) {
+  const response = await fetch(address, { headers: { Accept: "application/json" }, redirect: "manual", ...options });
+  if (!response.ok) throw new Refusal(response.status);
+  return response.json();
+}
 
 /** In the language of the page; a browser's own words for what went wrong are in its language. */
 function reason(error) {
-  return error instanceof Refusal ? live.dataset.refused.replace("{status}", error.message) : live.dataset.unreachable;
+  if (!(error instanceof Refusal)) return live.dataset.unreachable;
+  return error.status ? live.dataset.refused.replace("{status}", error.status) : live.dataset.signedOut;
 }
 
 function show(part, html) {
@@ -64,9 +77,7 @@ function updateChildren(old, fresh) {
 
 async function poll() {
   try {
-    const response = await fetch(live.dataset.poll, { headers: { Accept: "application/json" }, redirect: "error" });
-    if (!response.ok) throw new Refusal(response.status);
-    for (const [part, html] of Object.entries(await response.json())) show(part, html);
+    for (const [part, html] of Object.entries(await ask(live.dataset.poll))) show(part, html);
     if (polling) state.textContent = live.dataset.polling;
   } catch (error) {
     state.textContent = `${live.dataset.stopped} (${reason(error)})`;
@@ -99,13 +110,13 @@ async function cancel(event) {
   if (button.dataset.confirm && !confirm(button.dataset.confirm)) return;
   const body = new FormData(form, button);
   try {
-    const response = await fetch(form.action, { method: "POST", headers: { Accept: "application/json" }, body });
-    if (!response.ok) throw new Refusal(response.status);
-    words.textContent = (await response.json()).message;
+    words.textContent = (await ask(form.action, { method: "POST", body })).message;
   } catch (error) {
     words.textContent = reason(error);
   }
 }
 
+// Where a chart is wider than the screen, what is now is at its end.
+for (const chart of live.querySelectorAll(".chart-figure > .chart-scroll")) chart.scrollLeft = chart.scrollWidth;
 form.addEventListener("submit", cancel);
 connect();

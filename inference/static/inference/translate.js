@@ -44,7 +44,8 @@
   });
 
   async function copy(url) {
-    const response = await fetch(url);
+    const response = await fetch(url, { redirect: "manual" });
+    if (response.type === "opaqueredirect") location.reload(); // the login is over: the page leads there, and back
     if (!response.ok) return false;
     const text = decode(await response.arrayBuffer());
     if (navigator.clipboard) {
@@ -86,12 +87,13 @@
 
   byId("errors")?.focus();
 
-  byId("swap-languages").addEventListener("click", () => {
-    const source = byId("id_source_language");
-    const target = byId("id_target_language");
-    if (source.value === "auto") return; // no text can be translated into it
-    [source.value, target.value] = [target.value, source.value];
-  });
+  const swap = byId("swap-languages");
+  const source = byId("id_source_language");
+  const target = byId("id_target_language");
+  const showSwap = () => { swap.disabled = source.value === "auto"; }; // no text can be translated into it
+  source.addEventListener("change", showSwap);
+  swap.addEventListener("click", () => { [source.value, target.value] = [target.value, source.value]; });
+  showSwap();
 
   for (const name of ["dragenter", "dragover"]) drop.addEventListener(name, () => drop.classList.add("over"));
   for (const name of ["dragleave", "drop"]) drop.addEventListener(name, () => drop.classList.remove("over"));

@@ -1,10 +1,8 @@
 // Calls of this server's own API: plain ones, and streams of server-sent events.
 
-import { text } from "./setup.js";
-
 const KEY = "api-key";
 
-/** An answer that is an error. `status` is HTTP's, 0 where the server was not reached or a stream broke off. */
+/** An answer that is an error. `status` is HTTP's, 0 where a stream broke off; `message` is what the server says, if it does. */
 export class ApiError extends Error {
   constructor(status, message) {
     super(message);
@@ -31,7 +29,7 @@ export async function* stream(path, body, signal) {
   let rest = "";
   while (true) {
     const { done, value } = await reader.read();
-    if (done) throw new ApiError(0, text("brokeOff"));
+    if (done) throw new ApiError(0, "");
     const events = (rest + value).split("\n\n");
     rest = events.pop();
     for (const event of events) {

@@ -18,7 +18,7 @@ export function readInput() {
     mode: mode(),
     text: area.value,
     model: byId("model").value,
-    answers: byId("answers").valueAsNumber,
+    answers: readAnswers(),
     logprobs: byId("probabilities").checked ? CANDIDATES : 0,
     system: byId("system").value.trim(),
     turns: allTurns(),
@@ -26,6 +26,12 @@ export function readInput() {
     asTurn: byId("as-turn").checked,
     ...current(),
   };
+}
+
+/** A number that can be asked for, whatever is typed as yet: the code is shown while one types. */
+function readAnswers() {
+  const { valueAsNumber, max } = byId("answers");
+  return Math.min(Math.max(Math.trunc(valueAsNumber) || 1, 1), Number(max));
 }
 
 /** Whether the form can be sent. If not, the visitor is told at the field. */
@@ -51,9 +57,13 @@ export function appendText(added) {
   area.dispatchEvent(new Event("input", { bubbles: true }));
 }
 
-/** `send` and `stop` are what the keyboard does in the text. */
-export function startInput({ send, stop }) {
-  form.addEventListener("change", (event) => event.target.name === "mode" && showMode());
+/** `send` and `stop` are what the keyboard does in the text; `modeChanged` is called when another mode was chosen. */
+export function startInput({ send, stop, modeChanged }) {
+  form.addEventListener("change", (event) => {
+    if (event.target.name !== "mode") return;
+    showMode();
+    modeChanged();
+  });
   area.addEventListener("input", () => {
     byId("text-error").textContent = "";
     area.removeAttribute("aria-invalid");
@@ -77,4 +87,3 @@ export function showModels(ids) {
   byId("model").replaceChildren(...ids.map((id) => new Option(id, id)));
   byId("model").disabled = ids.length === 0;
 }
-

@@ -1,10 +1,11 @@
 // The playground: puts the parts together, and keeps track of what runs and of what the next turn continues.
 
-import { ApiError, call } from "./api.js";
+import { call } from "./api.js";
 import { addBranch, chooseBranch, deleteSession, startBranches } from "./branches.js";
 import { hideCandidates, showCandidates } from "./candidates.js";
 import { showRequests, startCodePanel } from "./code_panel.js";
 import { addTurn, clearTurns } from "./conversation.js";
+import { describeFailure } from "./failures.js";
 import { readTokens } from "./frames.js";
 import { appendText, isComplete, mode, readInput, setText, showModels, startInput } from "./input.js";
 import { askForKey, startKeyForm } from "./key_form.js";
@@ -93,20 +94,24 @@ function setRunning(running) {
   isRunning = running;
   byId("send").disabled = running;
   byId("stop").disabled = !running;
-  if (running) byId("status").textContent = text("streaming");
+  if (running) tell(text("streaming"));
 }
 
 function tellEnd(problems) {
   const count = runs.reduce((sum, run) => sum + run.tokens, 0);
   if (problems.length) tellFailure(problems[0]);
-  else byId("status").textContent = runs.some((run) => run.stopped) ? text("stopped") : text("finished", { count });
+  else tell(runs.some((run) => run.stopped) ? text("stopped") : text("finished", { count }));
 }
 
-/** `error` is an ApiError, or what fetch throws where the server is away. */
 function tellFailure(error) {
   if (error.status === 401) askForKey();
-  const message = error instanceof ApiError ? error.message : text("unreachable");
-  byId("status").textContent = text("failed", { message });
+  tell(describeFailure(error));
+}
+
+/** What is said already is not said again: it would be read out once more. */
+function tell(news) {
+  const status = byId("status");
+  if (status.textContent !== (news.textContent ?? news)) status.replaceChildren(news);
 }
 
 async function showNextToken() {
@@ -135,14 +140,15 @@ function startOver() {
   setText("");
   hideCandidates();
   runsElement.replaceChildren(nothingYet);
-  byId("status").textContent = "";
+  tell("");
   byId("text").focus();
 }
 
 async function removeSession() {
+  if (!confirm(text("confirmDelete"))) return;
   try {
     await deleteSession();
-    byId("status").textContent = text("deleted");
+    tell(text("deleted"));
   } catch (error) {
     tellFailure(error);
   }
@@ -164,7 +170,7 @@ function labelOf(name, number) {
   return number ? text("answer", { number }) : text("set", { name });
 }
 
-startInput({ send, stop });
+startInput({ send, stop, modeChanged: hideCandidates });
 startParameters(() => showCode());
 startBranches(tellFailure);
 startCodePanel();
@@ -178,9 +184,12 @@ byId("stop").addEventListener("click", stop);
 byId("clear").addEventListener("click", startOver);
 byId("next-token").addEventListener("click", showNextToken);
 byId("delete-session").addEventListener("click", removeSession);
-startKeyForm((ids) => {
-  showModels(ids);
-  if (!ids.length) byId("status").textContent = text("noModel");
-  showCode();
+startKeyForm({
+  admitted: (ids) => {
+    showModels(ids);
+    if (!isRunning) tell(ids.length ? "" : text("noModel"));
+    showCode();
+  },
+  failed: (error) => isRunning || tellFailure(error),
 });
 showCode();

@@ -1,7 +1,8 @@
 // One request on its way: its answers side by side, how fast they come, and a button that stops it.
 
-import { ApiError, stream } from "./api.js";
+import { stream } from "./api.js";
 import { showCandidates, visible } from "./candidates.js";
+import { describeFailure } from "./failures.js";
 import { readFrame } from "./frames.js";
 import { element, text } from "./setup.js";
 
@@ -33,7 +34,7 @@ export class Run {
     this.aborter.abort();
   }
 
-  /** Runs to the end, or until it is stopped. Throws nothing; returns the ApiError that ended it, if one did. */
+  /** Runs to the end, or until it is stopped. Throws nothing; returns the error that ended it, if one did. */
   async finish() {
     this.started = performance.now();
     let offset = 0;
@@ -63,9 +64,8 @@ export class Run {
       return null;
     } catch (error) {
       if (this.stopped) return null;
-      const problem = error instanceof ApiError ? error : new ApiError(0, text("unreachable"));
-      for (const answer of answers) answer.fail(problem.message);
-      return problem;
+      for (const answer of answers) answer.fail(error);
+      return error;
     } finally {
       for (const answer of answers) answer.end(this.stopped);
     }
@@ -133,9 +133,9 @@ class Answer {
     this.thoughts.append(thoughts);
   }
 
-  fail(message) {
+  fail(error) {
     this.reason = "failed";
-    this.element.append(element("p", { className: "notice error", role: "alert", textContent: text("failed", { message }) }));
+    this.element.append(element("p", { className: "notice error", role: "alert" }, describeFailure(error)));
   }
 
   end(stopped) {

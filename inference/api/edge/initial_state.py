@@ -1,9 +1,8 @@
 """Which uploaded state a request wants to begin with: a field of its body or a header, the same for every route."""
 
-from asgiref.sync import sync_to_async
 from rest_framework.request import Request
 
-from inference.api.edge.database import close_connections
+from inference.api.edge.database import in_thread
 from inference.api.edge.errors import InvalidRequest
 from sessions.initial_states import find_state
 from sessions.models import InitialState
@@ -17,7 +16,7 @@ async def read_initial_state(request: Request) -> InitialState | None:
     key = "" if request.path.startswith(STATE_ROUTES) else state_key(request)
     if not key:
         return None
-    state = await sync_to_async(_find)(request.user.name if request.user else "", key)
+    state = await in_thread(find_state, request.user.name if request.user else "", key)
     if state is None:
         raise InvalidRequest(f"uploaded state not found: {key:.200}", param="state_id")
     return state
@@ -32,10 +31,3 @@ def state_key(request: Request) -> str:
     if header and named and header != named:
         raise InvalidRequest(f"state_id: the body and {STATE_HEADERS[0]} differ", param="state_id")
     return named or header
-
-
-def _find(owner: str, key: str) -> InitialState | None:
-    try:
-        return find_state(owner, key)
-    finally:
-        close_connections()
