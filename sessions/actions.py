@@ -1,7 +1,7 @@
 """What operators and the schedule do with sessions. What a client does is in `sessions.store`."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -114,9 +114,8 @@ def expire(days: float) -> int:
     before = timezone.now() - timedelta(days=days)
     old = Session.objects.present().filter(last_used__lt=before).order_by("pk")
     count = 0
-    while sessions := list(old[:DELETED_AT_ONCE]):
-        delete(sessions)
-        count += len(sessions)
+    while deleted := _delete_some(lambda: list(old.select_for_update(of=("self",))[:DELETED_AT_ONCE])):
+        count += deleted
     branches = Session.objects.filter(owner=OuterRef("owner"), conversation=OuterRef("key"), branch__isnull=False)
     Conversation.objects.filter(~Exists(branches), last_used__lt=before).delete()
     return count
@@ -137,17 +136,33 @@ def shrink(most_bytes: int) -> int:
     if not most_bytes:
         return 0
     sized = Session.objects.present().annotate(bytes=Coalesce("snapshot__size", 0) + 4 * F("token_count"))
-    excess = (sized.aggregate(total=Sum("bytes"))["total"] or 0) - most_bytes
-    count = 0
-    while excess > 0 and (sessions := list(sized.order_by("last_used", "pk")[:DELETED_AT_ONCE])):
+
+    def excessive() -> list[Session]:
+        oldest = list(sized.select_for_update(of=("self",)).order_by("last_used", "pk")[:DELETED_AT_ONCE])
+        excess = (sized.aggregate(total=Sum("bytes"))["total"] or 0) - most_bytes
         chosen = []
-        for session in sessions:
+        for session in oldest:
             if excess > 0:
                 chosen.append(session)
                 excess -= session.bytes
-        delete(chosen)
-        count += len(chosen)
+        return chosen
+
+    count = 0
+    while deleted := _delete_some(excessive):
+        count += deleted
     return count
+
+
+def _delete_some(choose: Callable[[], list[Session]]) -> int:
+    """Delete the sessions that `choose` locks. Returns how many.
+
+    In one transaction: a turn is committed before, and counts, or is refused behind it.
+    """
+    with transaction.atomic():
+        chosen = choose()
+        names = delete_sessions(chosen)
+    evict(names)
+    return len(chosen)
 
 
 def live_engines() -> list[EngineStatus]:

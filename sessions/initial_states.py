@@ -7,7 +7,7 @@ import uuid
 from pathlib import PurePath
 from typing import IO
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
 
 from inference.bus.messages import ModelInfo
@@ -40,6 +40,8 @@ def keep_state(owner: str, model: ModelInfo, filename: str, file: IO[bytes], siz
     found = read_state(file, shape_of(model))
     if found.model_fingerprint not in ("", model.fingerprint):
         raise BadStateFile(f"model_fingerprint: the state is of another model than {model.id}")
+    if found.pending and max(found.pending) >= model.vocab:
+        raise BadStateFile(f"pending_ids: expected token ids from 0 to {model.vocab - 1}, got {max(found.pending)}")
     data, pending = found.data, pack_ids(found.pending)
     stem = re.sub(r"[^\w.-]+", "_", PurePath(filename).stem)[:MOST_STEM]
     with transaction.atomic():
@@ -78,6 +80,8 @@ def delete_state(owner: str, key: str) -> bool:
         state.delete()
     except ProtectedError as error:
         raise StateInUse(f"{len(error.protected_objects)} sessions begin with {key}: delete them first") from error
+    except IntegrityError as error:
+        raise StateInUse(f"a session has just begun with {key}: delete it first") from error
     return True
 
 

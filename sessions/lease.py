@@ -18,8 +18,9 @@ LEASE_MILLISECONDS = 15_000  # a holder that was silent for this long has died
 RENEW_SECONDS = 5.0
 POLL_SECONDS = 0.05
 
-# Renews a lease, also one that an emptied Redis has forgotten.
-_RENEW = """
+# Takes a lease that nobody else holds, or renews it, also one that an emptied Redis has forgotten. Asked again,
+# because its answer got lost, it gives the same one.
+_HOLD = """
 local holder = redis.call("get", KEYS[1])
 if holder and holder ~= ARGV[1] then return 0 end
 redis.call("set", KEYS[1], ARGV[1], "px", ARGV[2])
@@ -30,6 +31,9 @@ if redis.call("get", KEYS[1]) == ARGV[1] then redis.call("del", KEYS[1]) end
 """
 
 
+_keepers: set[asyncio.Task[None]] = set()
+
+
 class Busy(Exception):
     """Somebody else holds the lease."""
 
@@ -37,37 +41,63 @@ class Busy(Exception):
 class Lease:
     """A lease that is held. `release` it in any case."""
 
-    def __init__(self, connection: aioredis.Redis, name: str, token: str) -> None:
+    def __init__(self, connection: aioredis.Redis, name: str) -> None:
+        """To be had from `take` alone."""
         self._redis = connection
         self._name = name
-        self._token = token
-        self._renewal = asyncio.create_task(self._renew())
+        self._token = secrets.token_hex(8)
+        self._over = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
 
     @classmethod
     async def take(cls, connection: aioredis.Redis, name: str, wait_seconds: float) -> "Lease":
         """Wait for the lease, for at most so long. Raises Busy, and RedisError."""
-        token = secrets.token_hex(8)
-        until = asyncio.get_running_loop().time() + wait_seconds
-        while not await connection.set(name, token, nx=True, px=LEASE_MILLISECONDS):
-            if asyncio.get_running_loop().time() >= until:
-                raise Busy(name)
-            await asyncio.sleep(POLL_SECONDS)
-        return cls(connection, name, token)
+        lease, loop = cls(connection, name), asyncio.get_running_loop()
+        until = loop.time() + wait_seconds
+        try:
+            while not (held := await lease._hold()) and loop.time() < until:
+                await asyncio.sleep(POLL_SECONDS)
+        except BaseException:  # the client has gone, or the answer got lost: Redis may have given the lease
+            await lease.release()
+            raise
+        if not held:
+            raise Busy(name)
+        lease._keep()
+        return lease
 
     async def release(self) -> None:
-        if not self._renewal.done():
-            self._renewal.cancel()
-            try:
-                await self._redis.eval(_RELEASE, 1, self._name, self._token)
-            except RedisError as error:  # it ends by itself
-                log.warning("a session's lease could not be given back: %s", error)
+        """May be called again. Goes on where the caller's own task is being cancelled."""
+        self._over.set()
+        await asyncio.wait([self._keep()])
 
-    async def _renew(self) -> None:
-        while True:
-            await asyncio.sleep(RENEW_SECONDS)
+    def _keep(self) -> asyncio.Task[None]:
+        if self._keeper is None:
+            self._keeper = asyncio.create_task(self._renew_until_over())
+            _keepers.add(self._keeper)
+            self._keeper.add_done_callback(_keepers.discard)
+        return self._keeper
+
+    async def _renew_until_over(self) -> None:
+        """Renew the lease, then give it back. Never cancelled: within redis-py a cancellation can get lost."""
+        while not await self._is_over():
             try:
-                if not await self._redis.eval(_RENEW, 1, self._name, self._token, LEASE_MILLISECONDS):
+                if not await self._hold():
                     log.warning("a session's lease was lost: its turn will be refused if the session has moved on")
                     return
             except RedisError as error:
                 log.warning("a session's lease could not be renewed: %s", error)
+        try:
+            await self._redis.eval(_RELEASE, 1, self._name, self._token)
+        except RedisError as error:  # it ends by itself
+            log.warning("a session's lease could not be given back: %s", error)
+
+    async def _is_over(self) -> bool:
+        """Waits for that until the lease is to be renewed."""
+        try:
+            async with asyncio.timeout(RENEW_SECONDS):
+                return await self._over.wait()
+        except TimeoutError:
+            return False
+
+    async def _hold(self) -> bool:
+        return bool(await self._redis.eval(_HOLD, 1, self._name, self._token, LEASE_MILLISECONDS))

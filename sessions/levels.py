@@ -5,7 +5,7 @@ from collections.abc import Callable
 from inference.engine.backend import Backend
 from inference.engine.prefix_files import PrefixFiles
 from inference.engine.state_bytes import StateFormat
-from inference.engine.state_cache import StateCache
+from inference.engine.state_cache import StateCache, state_bytes
 from inference.history import BLOCK
 from rwkvsite.env import Env
 from sessions.keeper import StateKeeper
@@ -22,6 +22,7 @@ class Levels:
         if not config.engine_slots:  # the back end took what there is: most of that is for running rows
             slots = min(slots, backend.slots // 4)
         example = backend.export_state(backend.slots - 1)
+        self.state_bytes = state_bytes(example)
         self._files = None
         if config.prefix_cache_bytes and config.prefix_cache_disk_bytes:
             self._files = PrefixFiles(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import IntegrityError, transaction
+from django.db import DatabaseError, IntegrityError, transaction
 from django.db.models import F
 from django.utils import timezone
 
@@ -28,7 +28,7 @@ class WrongModel(Exception):
 
 
 class WrongStart(Exception):
-    """The session began with another initial state."""
+    """The session began with another initial state, or is to begin with one that has gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +77,28 @@ def beginning(owner: str, model: ModelInfo, start: InitialState | None) -> Histo
     return History(digest=digest, start=start.pk, pending=unpack_ids(bytes(start.pending_ids)))
 
 
-@transaction.atomic
 def commit_turn(head: Head, turn: NewTurn) -> History:
-    """Append a turn to a session, which the first one makes. Returns the new history. Raises SessionChanged.
+    """Append a turn to a session, which the first one makes. Returns the new history.
 
     The digest that the head was read with must still be the session's: a writer that lost its lease
-    can be late, but it cannot fork the log.
+    can be late, but it cannot fork the log. Raises SessionChanged, WrongStart when the initial state has gone, and
+    DatabaseError.
     """
+    try:
+        return _commit_turn(head, turn)
+    except DatabaseError:  # what got lost may be no more than the answer to the commit
+        after, made = _after(head.history, turn), Session.objects.of(head.owner, head.key)
+        if made is None or (made.digest, made.turn_count) != (after.digest.hex(), after.turn):
+            raise
+        after.session = made.pk
+        return after
+
+
+@transaction.atomic
+def _commit_turn(head: Head, turn: NewTurn) -> History:
     after = _after(head.history, turn)
     if head.session is None:
+        _hold_start(head)
         session = Session(
             owner=head.owner, key=head.key, model=head.model.id, start_id=head.start, **_standing(head, after)
         )
@@ -117,6 +130,8 @@ def commit_branch(head: Head, conversation: str, turn: NewTurn) -> tuple[History
 @transaction.atomic
 def _commit_branch(head: Head, conversation: str, turn: NewTurn) -> tuple[History, int]:
     after = _after(head.history, turn)
+    if head.session is None:
+        _hold_start(head)
     number = _next_branch(head.owner, conversation)
     parent = Session.objects.filter(pk=head.session)
     if head.session is not None and not parent.update(last_used=timezone.now()):
@@ -135,6 +150,12 @@ def _commit_branch(head: Head, conversation: str, turn: NewTurn) -> tuple[Histor
     after.session = session.pk
     _add_turn(after, turn)
     return after, number
+
+
+def _hold_start(head: Head) -> None:
+    """Keep the initial state until the end of the transaction. Raises WrongStart if it has gone."""
+    if head.start and not list(InitialState.objects.select_for_update().filter(pk=head.start)):
+        raise WrongStart("state_id: the state was deleted in the meantime")
 
 
 def branch_key(conversation: str, number: int) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from inference.bus.messages import ModelInfo
+from sessions.initial_states import keep_state
 from sessions.state_file import BadStateFile, StateShape, read_state, write_state
 
 SHAPE = StateShape(layers=2, width=128)
@@ -113,3 +115,11 @@ def test_a_bomb_is_not_unpacked():
         archive.writestr("x/data/0", bytes(10**6))
     with pytest.raises(BadStateFile, match="expected an archive without compression"):
         read_state(file, SHAPE)
+
+
+@pytest.mark.django_db
+def test_ids_that_the_model_does_not_have_are_refused_before_a_row_begins_with_them():
+    model = ModelInfo(id="m", layers=2, width=128, vocab=512, parameters=1, fingerprint="f" * 64)
+    file = saved(whole() | {"pending_ids": torch.tensor([7, 512])})
+    with pytest.raises(BadStateFile, match="pending_ids: expected token ids from 0 to 511, got 512"):
+        keep_state("me", model, "state.pth", file, file.tell())

@@ -4,6 +4,8 @@ from pathlib import Path
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
 
 
 class Command(BaseCommand):
@@ -20,6 +22,9 @@ class Command(BaseCommand):
             raise CommandError("name a checkpoint: --model PATH, or MODEL in the environment")
         if count < 1 or rows < 1:
             raise CommandError("--count and --rows must be positive")
+        migrations = MigrationExecutor(connection)
+        if migrations.migration_plan(migrations.loader.graph.leaf_nodes()):
+            raise CommandError("the database has no tables for this version: run `manage.py migrate` first")
         from inference.engine.backends import create_backend
         from inference.engine.state_cache import state_bytes
         from sessions.bench import SessionBench
