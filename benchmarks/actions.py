@@ -30,13 +30,14 @@ def queue_scenario(scenario: Scenario, *, origin: Origin, nudging: bool = True) 
     Each run has a seed of its own, by its number in the series: the same prompts again would measure the prefix cache.
     Raises NotPossible while runs of the scenario are open: a schedule that is faster than its runs must not pile up.
     """
-    if scenario.runs.open().exists():
-        raise NotPossible(f"{scenario} has runs that are not over yet")
-    series = _new_series()
     rounds = range(1, scenario.repeats + 1)
     values = scenario.sweep_values or [None]
     points = [(one, value) for one in rounds for value in in_random_order(values, scenario.seed + one)]
     with transaction.atomic():
+        Scenario.objects.select_for_update().get(pk=scenario.pk)  # who starts it at the same time looks after us
+        if scenario.runs.open().exists():
+            raise NotPossible(f"{scenario} has runs that are not over yet")
+        series = _new_series()
         runs = [
             Run.objects.create(
                 scenario=scenario,

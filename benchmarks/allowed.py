@@ -3,11 +3,12 @@
 Whoever may edit a target could otherwise have the worker's host knock at any address of its network.
 """
 
-from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
+
+from benchmarks.loadgen.loopback import is_loopback
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -23,7 +24,7 @@ def check_target_url(url: str) -> None:
         raise ValidationError(f"must begin with http:// or https:// and a host, not {url!r}")
     if parts.username is not None or parts.query or parts.fragment:
         raise ValidationError("must have neither a user nor a query nor a fragment")
-    if _is_loopback(parts.hostname or "") or origin in map(_origin, map(urlsplit, settings.RWKV.benchmark_targets)):
+    if is_loopback(parts.hostname or "") or origin in map(_origin, map(urlsplit, settings.RWKV.benchmark_targets)):
         return
     raise ValidationError(f"{parts.scheme}://{parts.netloc} is neither on loopback nor in BENCHMARK_TARGETS")
 
@@ -32,12 +33,3 @@ def _origin(parts: SplitResult) -> tuple[str, str, int] | None:
     if parts.scheme not in DEFAULT_PORTS or not parts.hostname:
         return None
     return parts.scheme, parts.hostname, parts.port or DEFAULT_PORTS[parts.scheme]
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -8,6 +8,8 @@ from pathlib import Path
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
+from benchmarks.loadgen.json_lines import numbered_lines
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -50,7 +52,9 @@ def measure(path: str) -> Facts:
         rows = [json.dumps(row, ensure_ascii=False) for row in json.loads(text)] if text.startswith("[") else None
     except ValueError as error:
         raise ValidationError(f"{path!r} begins like a JSON array and is none: {error}") from None
-    lengths = [len(row) for row in rows or (line for line in text.splitlines() if line.strip())]
+    if rows is None:
+        rows = [line for _, line in numbered_lines(text)]
+    lengths = [len(row) for row in rows]
     if not lengths:
         return Facts(digest, 0)
     stats = {"min": min(lengths), "mean": round(sum(lengths) / len(lengths), 1), "max": max(lengths)}

@@ -1,12 +1,17 @@
 """Holds finished runs against the gates of their scenario."""
 
+import logging
 from collections.abc import Sequence
 
 from django.db import transaction
+from django.db.models import Exists, OuterRef
 
 from benchmarks.loadgen import compare, gates
 from benchmarks.models import Baseline, GateResult, GateRule, Run, Status
+from benchmarks.models.runs import ended_lately
 from benchmarks.storage import load_result
+
+log = logging.getLogger(__name__)
 
 
 def judge_ended(run: Run) -> None:
@@ -17,6 +22,17 @@ def judge_ended(run: Run) -> None:
     repeats = list(run.repeats())
     if repeats:
         _judge(repeats)
+
+
+def judge_left() -> None:
+    """Judge the runs that ended lately and were not judged: their worker died then, or the database failed."""
+    rules = GateRule.objects.filter(scenario=OuterRef("scenario"), enabled=True)
+    results = GateResult.objects.filter(run=OuterRef("pk"))
+    for run in Run.objects.measured().filter(ended_lately(), Exists(rules), ~Exists(results)).order_by("pk"):
+        try:
+            judge_ended(run)
+        except Exception:  # the others are judged all the same
+            log.exception("%s could not be judged", run)
 
 
 def judge(run: Run) -> None:

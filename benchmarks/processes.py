@@ -41,6 +41,7 @@ def execute(run: Run, stopping: threading.Event) -> None:
     try:
         process = _start(run)
     except (OSError, ValidationError, profiles.BadOption, KeyError) as error:
+        remove_files(run)
         run.end(Status.FAILED, f"the run could not be started: {_words(error)}")
         return
     try:
@@ -61,17 +62,23 @@ def execute(run: Run, stopping: threading.Event) -> None:
 def end_lost(run: Run) -> bool:
     """End a run whose supervisor died: stop what is left of its command, and keep what it measured.
 
-    False when its supervisor is there after all, or another process does this.
+    False when its supervisor is there after all, or another process does this. Its end comes last: where the database
+    fails before, or we die, the row is still open, and is found silent again. Raises OperationalError, InterfaceError.
     """
     if not run.take_over():
         return False
     with beating(run):
         if run.pid and is_command_of(run, run.pid):
             stop_orphan(run, run.pid)
-    run.end(Status.LOST, "the process that supervised it died")  # first: whatever it left must not keep it open
-    result = read_result(run)
-    if result is not None:
-        storage.store_result(result, run)
+    try:
+        _store(run)
+    except NotOurs:
+        return False
+    except (OperationalError, InterfaceError):
+        raise
+    except Exception:  # whatever it left must not keep it open: that would block all others
+        log.exception("what %s measured could not be stored", run)
+    run.end(Status.LOST, "the process that supervised it died")
     remove_files(run)
     return True
 

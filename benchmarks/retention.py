@@ -1,11 +1,16 @@
 """What is kept of old runs: their rows and summaries for ever, the single requests and seconds for a time."""
 
+import time
+from contextlib import suppress
 from datetime import timedelta
 
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from benchmarks.models import Baseline, RequestRecord, Run, TimeBucket
+from benchmarks.models.runs import files_folder
+
+LEFT_SECONDS = 86400.0
 
 
 def remove_records(days: float) -> int:
@@ -25,3 +30,20 @@ def remove_records(days: float) -> int:
         for part in parts:
             part.objects.filter(run=key).delete()
     return len(keys)
+
+
+def remove_left_files() -> int:
+    """Delete the files of runs that are over, or were deleted, which nothing has touched for a day: somebody was killed
+    before it removed them. Returns of how many."""
+    folder, count = files_folder(), 0
+    if not folder.is_dir():
+        return 0
+    paths = list(folder.iterdir())  # before we ask whose they are: a run is there before its files
+    keys = set(Run.objects.open().values_list("key", flat=True))
+    for path in paths:
+        key = path.name.removeprefix(".").partition(".")[0]  # what is being written begins with a dot
+        with suppress(FileNotFoundError):  # somebody else removes it
+            if key not in keys and time.time() - path.stat().st_mtime > LEFT_SECONDS:
+                path.unlink()
+                count += 1
+    return count

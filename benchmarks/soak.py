@@ -10,18 +10,25 @@ import random
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import aiohttp
 
 SAMPLE_SECONDS = 10.0
 IDLE_SECONDS = 30.0  # how long the engine may take to be idle once the load has ended
+POLL_SECONDS = 0.5
+SILENT_SECONDS = 120.0  # after which a stream has failed
+STATS_SECONDS = 60.0  # for the service to say how it stands
 LEAVING_SHARE = 0.2  # of the clients' requests that are given up in the middle
 LONG_PROMPT_SHARE = 0.1
 FIRST_ID, LAST_ID = 256, 65_000
+COMPLETE, LEFT = "complete", "left"  # the outcomes of requests that went well: of all, or until their client left
+MEANS = ("step_ms", "tokens_per_second", "resident_mb", "gpu_mb", "running")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,40 +47,54 @@ class Soak:
     seconds: float
     outcomes: Counter[str] = field(default_factory=Counter)
     samples: list[Sample] = field(default_factory=list)
+    missed_samples: int = 0  # moments at which the service did not say how it stood
     idle_at_end: bool = False
 
     def summary(self) -> dict[str, Any]:
-        """First and last third of the run side by side."""
+        """First and last third of the run side by side; None for both in a run that was too short for a sample."""
         third = max(1, len(self.samples) // 3)
-        parts = {"first_third": self.samples[:third], "last_third": self.samples[-third:]}
-        means = {
-            name: {what: sum(getattr(one, what) for one in part) / len(part) for what in
-                   ("step_ms", "tokens_per_second", "resident_mb", "gpu_mb", "running")}
-            for name, part in parts.items()
-        }  # fmt: skip
-        return {"seconds": self.seconds, "outcomes": dict(self.outcomes), "idle_at_end": self.idle_at_end, **means}
+        return {
+            "seconds": self.seconds,
+            "outcomes": dict(self.outcomes),
+            "missed_samples": self.missed_samples,
+            "idle_at_end": self.idle_at_end,
+            "first_third": _means(self.samples[:third]),
+            "last_third": _means(self.samples[-third:]),
+        }
+
+
+def _means(samples: Sequence[Sample]) -> dict[str, float] | None:
+    return {name: mean(getattr(one, name) for one in samples) for name in MEANS} if samples else None
 
 
 async def run_soak(
     base_url: str, password: str, *, clients: int, seconds: float, report: Callable[[str], None]
 ) -> Soak:
-    """Raises aiohttp.ClientError when the service cannot be reached at all."""
+    """Raises aiohttp.ClientError when the service cannot be reached at the start."""
     soak = Soak(seconds)
-    until = time.monotonic() + seconds
     headers = {"Authorization": f"Bearer {password}"} if password else {}
-    timeout = aiohttp.ClientTimeout(total=None, sock_read=120)
+    timeout = aiohttp.ClientTimeout(total=None, sock_read=STATS_SECONDS)
     async with aiohttp.ClientSession(
         base_url, headers=headers, timeout=timeout, connector=aiohttp.TCPConnector(limit=0)
     ) as session:
+        await _stats(session)
+        until = time.monotonic() + seconds
         watcher = asyncio.create_task(_watch(session, soak, report))
         draw = random.Random(1)
         await asyncio.gather(*(_client(session, random.Random(draw.random()), until, soak) for _ in range(clients)))
         watcher.cancel()
-        idle_until = time.monotonic() + IDLE_SECONDS
-        while not soak.idle_at_end and time.monotonic() < idle_until:
-            soak.idle_at_end = (await _stats(session))["running"] == 0
-            await asyncio.sleep(0.5)
+        soak.idle_at_end = await _gets_idle(session)
     return soak
+
+
+async def _gets_idle(session: aiohttp.ClientSession) -> bool:
+    until = time.monotonic() + IDLE_SECONDS
+    while time.monotonic() < until:
+        with suppress(aiohttp.ClientError):  # a service that is gone now must not take the soak's figures with it
+            if (await _stats(session))["running"] == 0:
+                return True
+        await asyncio.sleep(POLL_SECONDS)
+    return False
 
 
 async def _client(session: aiohttp.ClientSession, draw: random.Random, until: float, soak: Soak) -> None:
@@ -93,15 +114,16 @@ async def _client(session: aiohttp.ClientSession, draw: random.Random, until: fl
         leave_after = draw.uniform(0.05, 2.0) if draw.random() < LEAVING_SHARE else None
         try:
             outcome = await asyncio.wait_for(_stream(session, body), leave_after)
-        except TimeoutError:
-            outcome = "left"
-        except aiohttp.ClientError as error:
+        except aiohttp.ClientError as error:  # first: a stream that fell silent is a TimeoutError as well
             outcome = type(error).__name__
+        except TimeoutError:
+            outcome = LEFT
         soak.outcomes[outcome] += 1
 
 
 async def _stream(session: aiohttp.ClientSession, body: dict[str, Any]) -> str:
-    async with session.post("/v1/completions", json=body) as response:
+    timeout = aiohttp.ClientTimeout(total=None, sock_read=SILENT_SECONDS)
+    async with session.post("/v1/completions", json=body, timeout=timeout) as response:
         if response.status != 200:
             return f"status {response.status}"
         tail = b""
@@ -109,30 +131,46 @@ async def _stream(session: aiohttp.ClientSession, body: dict[str, Any]) -> str:
             tail = (tail + data)[-4096:]
     if not tail.endswith(b"data: [DONE]\n\n"):
         return "cut off"
-    return "error frame" if b'"error"' in tail else "complete"
+    return "error frame" if b'"error"' in tail else COMPLETE
 
 
 async def _watch(session: aiohttp.ClientSession, soak: Soak, report: Callable[[str], None]) -> None:
     begun = time.monotonic()
     while True:
         await asyncio.sleep(SAMPLE_SECONDS)
-        stats = await _stats(session)
-        engine = stats["engines"][0]
-        sample = Sample(
-            second=round(time.monotonic() - begun, 1),
-            running=stats["running"],
-            waiting=stats["waiting"],
-            step_ms=round(engine["step_ms"], 3),
-            tokens_per_second=round(stats["generated_tokens_per_second"], 1),
-            resident_mb=_resident_mb(engine["pid"]),
-            gpu_mb=await asyncio.to_thread(_gpu_mb),
-        )
+        second = round(time.monotonic() - begun, 1)
+        try:
+            sample = await _sample(session, second)
+        except aiohttp.ClientError as error:
+            sample = None
+            report(json.dumps({"second": second, "missed": f"{type(error).__name__}: {error}"}))
+        if sample is None:
+            soak.missed_samples += 1
+            continue
         soak.samples.append(sample)
         report(json.dumps(asdict(sample) | {"outcomes": dict(soak.outcomes)}))
 
 
+async def _sample(session: aiohttp.ClientSession, second: float) -> Sample | None:
+    """None while there is no engine. Raises aiohttp.ClientError."""
+    stats = await _stats(session)
+    if not stats["engines"]:
+        return None
+    engine = stats["engines"][0]
+    return Sample(
+        second=second,
+        running=stats["running"],
+        waiting=stats["waiting"],
+        step_ms=round(engine["step_ms"], 3),
+        tokens_per_second=round(stats["generated_tokens_per_second"], 1),
+        resident_mb=_resident_mb(engine["pid"]),
+        gpu_mb=await asyncio.to_thread(_gpu_mb),
+    )
+
+
 async def _stats(session: aiohttp.ClientSession) -> dict[str, Any]:
-    async with session.get("/stats") as response:
+    """Raises aiohttp.ClientError, also where it is refused."""
+    async with session.get("/stats", raise_for_status=True) as response:
         return await response.json()
 
 
@@ -149,5 +187,5 @@ def _gpu_mb() -> float:
     try:
         query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
         return float(subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0])
-    except FileNotFoundError:  # no GPU here
+    except (FileNotFoundError, subprocess.CalledProcessError):  # no GPU here, or none that answers
         return 0.0

@@ -25,6 +25,7 @@ MEASURED_FIELDS = (
     "started",
     "environment",
     "server",
+    "server_samples",
     "client_health",
     "client_verdict",
     "rate_changes",
@@ -91,6 +92,7 @@ def load_result(run_id: int, *, every: int = 1) -> records.RunResult:
         rate_changes=msgspec.convert(run.rate_changes, list[records.RateChange]),
         summary=run.summary,
         records=[record_of(row) for row in kept.iterator(BATCH_ROWS)],
+        server_samples=msgspec.convert(run.server_samples, list[records.ServerSample]),
     )
 
 
@@ -135,6 +137,7 @@ def _ending(result: records.RunResult) -> tuple[Status, str]:
 def _set_measured(row: Run, result: records.RunResult) -> None:
     row.started = parse_datetime(result.started_at) or row.started
     row.environment, row.server = _json(result.environment), _json(result.server)
+    row.server_samples = _json(msgspec.to_builtins(result.server_samples))
     row.client_health = _json(msgspec.to_builtins(result.health))
     row.client_verdict = result.health.verdict
     row.rate_changes = _json(msgspec.to_builtins(result.rate_changes))

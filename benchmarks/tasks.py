@@ -45,6 +45,9 @@ def execute_run() -> None:
     run = Run.objects.claim_next()
     if run is None:
         return
+    if EvalRun.objects.filter(status=Status.RUNNING).exists():  # it was claimed since we looked
+        run.put_back()
+        return
     processes.execute(run, _stopping)
     gating.judge_ended(run)
     log.info("%s: %s %s", run, run.status, run.error)
@@ -54,12 +57,13 @@ def execute_run() -> None:
 
 @shared_task(expires=MESSAGE_SECONDS)
 def tend_runs() -> None:
-    """End the runs whose worker died, and start what waits."""
+    """End the runs whose worker died, start what waits, and judge what a worker left unjudged."""
     for run in Run.objects.silent():
         if processes.end_lost(run):
             log.warning("%s was lost", run)
             gating.judge_ended(run)
     nudge()
+    gating.judge_left()
 
 
 @shared_task(name=JUDGE)
@@ -72,11 +76,13 @@ def judge_series(run: int) -> None:
 
 @shared_task
 def remove_old_records() -> None:
-    """Delete the requests and seconds of the runs that were over BENCHMARK_TTL_DAYS ago."""
+    """Delete the requests and seconds of the runs that were over BENCHMARK_TTL_DAYS ago, and files that were left."""
     days = settings.RWKV.benchmark_ttl_days
     count = retention.remove_records(days)
     if count:
         log.info("deleted the requests of %d runs of more than %g days ago", count, days)
+    if files := retention.remove_left_files():
+        log.info("deleted %d files that runs had left", files)
 
 
 @worker_ready.connect

@@ -4,7 +4,7 @@ import logging
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 
@@ -33,23 +33,37 @@ class NotOurs(Exception):
     """Another process supervises the run now."""
 
 
-def watch(run: Run, process: subprocess.Popen[bytes], stopping: threading.Event) -> Why:
-    """Until the process ends. Returns why we ended it; NOTHING when it ended by itself.
+class Heartbeat:
+    """Of a run that is being supervised. While the database fails, the run goes on for as long as nobody takes it for
+    lost."""
 
-    While the database fails, the load goes on for as long as nobody takes the run for lost.
-    """
-    why, patience = Why.NOTHING, None
-    heard = time.monotonic()
-    while True:
+    def __init__(self, name: object) -> None:
+        self._name = name
+        self._heard = time.monotonic()
+
+    def beat(self, say: Callable[[], bool]) -> Why:
+        """NOT_OURS when `say`, which writes to the database that the run goes on, is False; DATABASE_AWAY when it has
+        failed for too long."""
         ours = True
         try:
-            ours = run.beat(pid=process.pid, progress=read_progress(run))
-            heard = time.monotonic()
+            ours = say()
+            self._heard = time.monotonic()
         except Error as error:
-            log.warning("%s goes on, though the database fails: %s", run, error)
-        connection.close()  # a load may take hours, and a database may end what is idle for so long
+            log.warning("%s goes on, though the database fails: %s", self._name, error)
+        connection.close()  # a run may take hours, and a database may end what is idle for so long
+        if not ours:
+            return Why.NOT_OURS
+        return Why.DATABASE_AWAY if time.monotonic() - self._heard >= LOST_SECONDS else Why.NOTHING
+
+
+def watch(run: Run, process: subprocess.Popen[bytes], stopping: threading.Event) -> Why:
+    """Until the process ends. Returns why we ended it; NOTHING when it ended by itself."""
+    heartbeat, why, patience = Heartbeat(run), Why.NOTHING, None
+    begun = time.monotonic()  # the clock on the wall may be set meanwhile
+    while True:
+        gone = heartbeat.beat(lambda: run.beat(pid=process.pid, progress=read_progress(run)))
         if patience is None:
-            why = _reason_to_stop(run, ours, time.monotonic() - heard, stopping)
+            why = gone or _reason_to_stop(run, stopping, time.monotonic() - begun)
             if why:
                 interrupt(run, process.pid)
                 patience = Patience(run, process.pid)
@@ -90,15 +104,11 @@ def beating(run: Run) -> Iterator[threading.Event]:
         thread.join()
 
 
-def _reason_to_stop(run: Run, ours: bool, silent_for: float, stopping: threading.Event) -> Why:
-    if not ours:
-        return Why.NOT_OURS
-    if silent_for >= LOST_SECONDS:
-        return Why.DATABASE_AWAY
+def _reason_to_stop(run: Run, stopping: threading.Event, seconds: float) -> Why:
     if run.cancel_requested:
         return Why.CANCELLED
     if stopping.is_set():
         return Why.WORKER_STOPPED
-    if (run.seconds or 0.0) > run.configuration.get("max_seconds", float("inf")):
+    if seconds > run.configuration.get("max_seconds", float("inf")):
         return Why.TIME_LIMIT
     return Why.NOTHING

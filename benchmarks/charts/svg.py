@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
+from unicodedata import east_asian_width
 
 from benchmarks.charts.data import Band, Mark
 from benchmarks.charts.scale import Scale
@@ -187,7 +188,7 @@ def flow(names: Sequence[str], *, swatch: float, start: float) -> tuple[list[tup
     """(x, row) of each entry of a legend, and the number of rows: an entry that does not fit begins the next row."""
     places, x, row = [], start, 0
     for name in names:
-        wide = swatch + 6 + LETTER * len(name)
+        wide = swatch + 6 + LETTER * sum(2 if east_asian_width(letter) in "WF" else 1 for letter in name)
         if x > start and x + wide > WIDTH:
             x, row = start, row + 1
         places.append((x, row))

@@ -5,8 +5,6 @@ from typing import TextIO
 
 from benchmarks.commands import generate
 
-HELP = "Let a fixed number of users ask, each again once it has its answer."
-
 DEFAULTS = {"users": 100}
 
 

@@ -11,8 +11,6 @@ from benchmarks.commands.stored import load_all
 from benchmarks.loadgen import compare, figures
 from benchmarks.loadgen.declare import BadOption
 
-HELP = "Compare runs with a baseline. Runs of one label are repeats, whose scatter is the noise."
-
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("results", nargs="+", metavar="RESULT", help="result file of any known tool, or a run's number")

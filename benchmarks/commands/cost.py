@@ -1,15 +1,13 @@
 """`bench cost`: what the generator itself costs, so that one knows what its figures are worth."""
 
-import json
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 from typing import Any, TextIO
 
+from benchmarks.arguments import output_file
 from benchmarks.commands.tables import number
 from benchmarks.loadgen import cost
 from benchmarks.loadgen.declare import BadOption
-
-HELP = "Measure the generator: events per second and core, and the latency that it adds to paced streams."
+from benchmarks.output_files import write_json
 
 COLUMNS = ("streams", "events/s", "per core/s", "CPU %", "added p50 ms", "added p99 ms", "loop p99 ms")
 
@@ -18,7 +16,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--streams", nargs="+", type=int, default=list(cost.STREAMS), metavar="N", help="at once")
     parser.add_argument("--seconds", type=float, default=5.0, help="for each (5)")
     parser.add_argument("--workers", type=int, default=1, help="processes that share the streams (1)")
-    parser.add_argument("--output", type=Path, help="also write the figures to this JSON file")
+    parser.add_argument("--output", type=output_file, help="also write the figures to this JSON file")
 
 
 def run(options: Namespace, stdout: TextIO) -> int:
@@ -33,7 +31,7 @@ def run(options: Namespace, stdout: TextIO) -> int:
             stdout.write(f"  {reason}\n")
     if options.output:
         try:
-            options.output.write_text(json.dumps(found, indent=2) + "\n")
+            write_json(options.output, found)
         except OSError as error:
             raise BadOption(f"--output: {error}") from None
     return 0

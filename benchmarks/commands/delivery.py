@@ -10,11 +10,12 @@ import msgspec
 
 from benchmarks.commands import tables
 from benchmarks.loadgen import results
-from benchmarks.loadgen.declare import BadOption
+from benchmarks.loadgen.declare import BadOption, flag
 from benchmarks.loadgen.exports import pytorch_json
 from benchmarks.loadgen.exports.vllm_json import file_name, to_vllm
 from benchmarks.loadgen.records import RunResult
 from benchmarks.loadgen.sweep import Place
+from benchmarks.output_files import writable
 
 PYTORCH_VARIABLE = "SAVE_TO_PYTORCH_BENCHMARK_FORMAT"  # as vLLM names it: a twin beside its JSON is wanted
 
@@ -31,6 +32,24 @@ def add_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--run-id", default="", metavar="KEY", help="of a run that the caller keeps itself")
     group.add_argument("--progress-json", action="store_true", help="write a JSON object per line instead of words")
     group.add_argument("--disable-tqdm", action="store_true", help="show no progress")
+
+
+def check(options: Namespace, **others: Path | None) -> None:
+    """Raises BadOption for a place that could not be written to: before the load, which would be for nothing.
+
+    `others` are files of the command's own, by the name of their option.
+    """
+    files = {"result": options.result, **others}
+    if options.save_result or options.append_result:
+        files["result_dir"] = options.result_dir / (options.result_filename or "result.json")
+    for name, path in files.items():
+        try:
+            if path:
+                writable(path)
+        except OSError as error:
+            raise BadOption(f"{flag(name)}: {error.filename}: {error.strerror}") from None
+    if _is_stored(options):
+        _check_database()
 
 
 def deliver(result: RunResult, options: Namespace, stdout: TextIO) -> None:
@@ -60,7 +79,7 @@ def write(result: RunResult, options: Namespace, place: Place | None = None) -> 
             places.append(f"written to {_save_vllm(result, options, place)}")
     except OSError as error:
         raise BadOption(f"--result: {error}") from None
-    if not (options.no_store or options.run_id):
+    if _is_stored(options):
         places.append(f"stored as run {_store(result, place)}")
     return places
 
@@ -80,6 +99,24 @@ def _save_vllm(result: RunResult, options: Namespace, place: Place | None) -> Pa
 
 def _own(path: Path, place: Place | None) -> Path:
     return path.with_stem(f"{path.stem}-{place.name}") if place else path
+
+
+def _is_stored(options: Namespace) -> bool:
+    return not (options.no_store or options.run_id)
+
+
+def _check_database() -> None:
+    """Raises BadOption."""
+    from django.db import DatabaseError, connection
+
+    from benchmarks.models import Run
+
+    try:
+        Run.objects.exists()
+    except DatabaseError as error:
+        raise BadOption(f"--no-store was not given, and the database cannot be used: {error}") from error
+    if not connection.in_atomic_block:
+        connection.close()  # a load may take hours, and a database may end what is idle for so long
 
 
 def _store(result: RunResult, place: Place | None) -> int:

@@ -8,7 +8,7 @@ from typing import TextIO
 
 import msgspec
 
-from benchmarks.loadgen.runner import Live
+from benchmarks.loadgen.watch import Live
 
 Report = Callable[[Live], None]
 

@@ -8,8 +8,6 @@ from benchmarks.commands.stored import load_all
 from benchmarks.loadgen import exports
 from benchmarks.loadgen.declare import BadOption
 
-HELP = "Write a result in another format."
-
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("results", nargs="+", metavar="RESULT", help="result file of any known tool, or a run's number")

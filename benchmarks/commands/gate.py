@@ -9,8 +9,6 @@ from benchmarks.loadgen import compare, gates
 from benchmarks.loadgen.declare import BadOption
 from benchmarks.loadgen.gates import Outcome
 
-HELP = "Hold runs against limits. Exits with 1 when one is broken, with 2 when it cannot be told."
-
 EXIT_CODES = {Outcome.PASS: 0, Outcome.WARN: 0, Outcome.FAIL: 1, Outcome.UNKNOWN: 2}
 
 

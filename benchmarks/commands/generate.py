@@ -43,7 +43,9 @@ def given_options(options: Namespace, defaults: Mapping[str, Any]) -> dict[str, 
 
 def run(kind: str, values: Mapping[str, Any], options: Namespace, stdout: TextIO) -> int:
     """One load from options to exit code. Raises BadOption, and probe.NotReady."""
-    result = measure(kind, checked_profile(values), options, stdout)
+    profile = checked_profile(values)
+    delivery.check(options)
+    result = measure(kind, profile, options, stdout)
     delivery.deliver(result, options, stdout)
     return exit_code(result)
 

@@ -7,8 +7,6 @@ from typing import TextIO
 from benchmarks.commands.stored import read_file
 from benchmarks.loadgen import imports
 
-HELP = "Keep results of files in the database: ours, and those of vLLM, SGLang, guidellm, aiperf and api_bench_tools."
-
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="a file may hold several runs")

@@ -8,6 +8,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from benchmarks import output_files
 from benchmarks.commands import delivery, generate, turns_table
 from benchmarks.loadgen import exports
 from benchmarks.loadgen.datasets import conversations
@@ -16,8 +17,6 @@ from benchmarks.loadgen.options import Profile, checked_profile
 from benchmarks.loadgen.plan import make_plan
 from benchmarks.loadgen.records import RunResult
 from benchmarks.loadgen.transcripts import Transcript, mismatches, transcripts
-
-HELP = "Let users hold conversations of several turns. --stateful needs a back end with sessions, such as rwkv-state."
 
 RETRIES_VARIABLE = "MULTITURN_BENCH_MAX_RETRIES"  # as vLLM's script names it
 DEFAULTS = {"users": 1, "backend": "openai-chat", "num_turns": 4, "random_input_len": 64}
@@ -36,6 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Namespace, stdout: TextIO) -> int:
     """Raises BadOption, and probe.NotReady."""
     profile = checked_profile(_values(options))
+    delivery.check(options, output_file=options.output_file, stats_json_output=options.stats_json_output)
     expected = conversations.answers(Path(profile.dataset_path)) if options.verify_output else {}
     result = generate.measure("multiturn", profile, options, stdout)
     delivery.deliver(result, options, stdout)
@@ -114,7 +114,6 @@ def _readable(one: Transcript) -> str:
 def _write(path: Path, content: bytes) -> None:
     """Raises BadOption."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        output_files.write(path, content)
     except OSError as error:
         raise BadOption(f"{path}: {error.strerror}") from None

@@ -6,8 +6,6 @@ from typing import TextIO
 from benchmarks.commands import generate
 from benchmarks.loadgen.declare import BadOption
 
-HELP = "Send requests at a rate, whatever the answers do, and measure them from the moment they were due."
-
 
 def add_arguments(parser: ArgumentParser) -> None:
     generate.add_arguments(parser)

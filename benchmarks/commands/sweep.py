@@ -17,8 +17,7 @@ from benchmarks.loadgen import declare, sweep
 from benchmarks.loadgen.declare import BadOption
 from benchmarks.loadgen.options import Profile, checked_profile
 from benchmarks.loadgen.sweep import Place, Point
-
-HELP = "Measure at several loads, and tell where more load brings latency instead of throughput."
+from benchmarks.output_files import write_json
 
 GOOD_SHARE = 0.99
 # What one axis sets may not be given beside it: it would be another load, or none.
@@ -61,6 +60,7 @@ def run(options: Namespace, stdout: TextIO) -> int:
         raise BadOption(f"--values: --axis {options.axis} counts, and takes whole numbers")
     if options.run_id:
         raise BadOption("--run-id names a single run, and a sweep has several")
+    delivery.check(options, sweep_result=options.sweep_result)
     loads = _Sweep(options, values, stdout)
     wanted = options.values or loads.range()
     times = Counter(wanted * options.repeats)
@@ -149,11 +149,8 @@ def _save(path: Path, axis: str, found: list[Point]) -> None:
     """Raises BadOption."""
     bend = sweep.knee(found)
     try:
-        path.write_bytes(
-            msgspec.json.format(
-                msgspec.json.encode({"axis": axis, "knee": None if bend is None else bend.value, "points": found})
-            )
-        )
+        told = {"axis": axis, "knee": None if bend is None else bend.value, "points": msgspec.to_builtins(found)}
+        write_json(path, told)
     except OSError as error:
         raise BadOption(f"--sweep-result: {error}") from None
 

@@ -25,10 +25,11 @@ class NotPossible(Exception):
 
 def queue_sweep(sweep: EvalSweep) -> list[EvalRun]:
     """Queue a run for each entry. Raises NotPossible while runs of the sweep are open: they must not pile up."""
-    if sweep.runs.open().exists():
-        raise NotPossible(f"{sweep} has runs that are not over yet")
-    series = f"series-{secrets.token_hex(6)}"
     with transaction.atomic():
+        EvalSweep.objects.select_for_update().get(pk=sweep.pk)  # who starts it at the same time looks after us
+        if sweep.runs.open().exists():
+            raise NotPossible(f"{sweep} has runs that are not over yet")
+        series = f"series-{secrets.token_hex(6)}"
         runs = [
             EvalRun.objects.create(
                 sweep=sweep,

@@ -1,8 +1,13 @@
 """Eval runs in the admin, to read, cancel, resume and compare, and their documents."""
 
+import shutil
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from django.contrib import admin, messages
+from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -64,6 +69,21 @@ class EvalRunAdmin(ReadOnlyAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: EvalRun | None = None) -> bool:
         """Of what is over; the runs of an open sweep would otherwise write into nothing."""
         return ModelAdmin.has_delete_permission(self, request, obj) and (obj is None or obj.status not in OPEN)
+
+    def get_deleted_objects(self, objs: Sequence[EvalRun] | QuerySet[EvalRun], request: HttpRequest) -> Any:
+        """Documents go with their run, though nobody may delete a single one."""
+        shown, counts, needed, protected = super().get_deleted_objects(objs, request)
+        return shown, counts, needed - {EvalItem._meta.verbose_name}, protected
+
+    def delete_model(self, request: HttpRequest, obj: EvalRun) -> None:
+        folder = obj.folder
+        super().delete_model(request, obj)
+        _remove_once_committed([folder])
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[EvalRun]) -> None:
+        folders = [run.folder for run in queryset]
+        super().delete_queryset(request, queryset)
+        _remove_once_committed(folders)
 
     def get_urls(self) -> list[Any]:
         compare = self.admin_site.admin_view(self.compare_view)
@@ -233,6 +253,12 @@ class EvalItemAdmin(ReadOnlyAdmin):
     @display(description="expected", ordering="expected")
     def shown_expected(self, item: EvalItem) -> str:
         return repr(item.expected[:SHOWN_CHARACTERS]) if item.expected else "–"
+
+
+def _remove_once_committed(folders: Iterable[Path]) -> None:
+    """Only then: a deletion that is taken back must not cost a run what it needs to go on."""
+    for folder in folders:
+        transaction.on_commit(partial(shutil.rmtree, folder, ignore_errors=True))
 
 
 def _common_baseline(runs: list[EvalRun]) -> list[EvalRun]:

@@ -5,10 +5,11 @@ whole 95% interval is beyond the limit, a relative one when the documents that b
 changed more than chance explains. What is beyond the limit otherwise is a warning.
 """
 
+import logging
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from benchmarks.evals.baselines import baseline_of, first_of_series
 from benchmarks.evals.comparison import Comparison, compare
@@ -17,7 +18,9 @@ from benchmarks.evals.rules import SCORES
 from benchmarks.loadgen.gates import Outcome
 from benchmarks.models.gates import Comparison as Bound
 from benchmarks.models.gates import GateRule
-from benchmarks.models.runs import Status
+from benchmarks.models.runs import Status, ended_lately
+
+log = logging.getLogger(__name__)
 
 SIGNIFICANT = 0.05
 
@@ -36,6 +39,17 @@ def judge(run: EvalRun) -> None:
     if first and first.pk == run.pk:
         for other in EvalRun.objects.filter(series=run.series, status=Status.DONE).exclude(pk=run.pk):
             _judge_one(other)
+
+
+def judge_left() -> None:
+    """Judge the evals that ended lately and were not judged: their worker died then, or the database failed."""
+    of_sweep = Q(sweep=None) | Q(sweep=OuterRef("sweep"))
+    rules = GateRule.objects.filter(of_sweep, eval_task=OuterRef("task"), enabled=True)
+    for run in EvalRun.objects.filter(ended_lately(), Exists(rules), status=Status.DONE, gates=[]).order_by("pk"):
+        try:
+            judge(run)
+        except Exception:  # the others are judged all the same
+            log.exception("%s could not be judged", run.key)
 
 
 def _judge_one(run: EvalRun) -> None:

@@ -57,7 +57,7 @@ class Lambada(Evaluation):
                 doc=document.index,
                 correct=score.greedy,
                 logprob=score.logprob,
-                predicted=score.best,
+                predicted=document.answer if score.greedy else score.best,  # of equals, the server names any
                 expected=document.answer,
                 tokens=score.tokens,
             )

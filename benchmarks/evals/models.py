@@ -3,7 +3,6 @@
 import os
 import secrets
 import socket
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,7 +14,7 @@ from django.utils import timezone
 
 from benchmarks.evals.evaluation import GROUP_CHARACTERS
 from benchmarks.evals.sweeps import EvalSchedule, EvalSweep
-from benchmarks.models.runs import LOST_SECONDS, OPEN, Run, Status
+from benchmarks.models.runs import OPEN, Run, Status, unheard
 
 __all__ = ["EvalBaseline", "EvalItem", "EvalRun", "EvalSchedule", "EvalSweep"]
 
@@ -30,12 +29,13 @@ class EvalRunQuerySet(models.QuerySet["EvalRun"]):
 
     def silent(self) -> "EvalRunQuerySet":
         """Running by their row, while nobody says so any more."""
-        return self.filter(status=Status.RUNNING, heartbeat__lt=timezone.now() - timedelta(seconds=LOST_SECONDS))
+        return self.filter(unheard(), status=Status.RUNNING)
 
     def claim_next(self) -> "EvalRun | None":
         """The oldest queued run whose server has no other one, which is the caller's now; None without such a run.
 
-        The database itself admits one running run for each server. While a load is measured, none begins.
+        The database itself admits one running run for each server. While a load is measured, none begins: a load and
+        an eval that are claimed at the same time see each other afterwards, and whoever does puts its own back.
         """
         if Run.objects.filter(status=Status.RUNNING).exists():
             return None
@@ -51,7 +51,11 @@ class EvalRunQuerySet(models.QuerySet["EvalRun"]):
             except IntegrityError:  # another worker began one for this server
                 continue
             if claimed:
-                return self.get(pk=key)
+                run = self.get(pk=key)
+                if not Run.objects.filter(status=Status.RUNNING).exists():
+                    return run
+                run.put_back()
+                return None
         return None
 
 
@@ -130,11 +134,22 @@ class EvalRun(models.Model):
 
     def beat(self, **values: Any) -> bool:
         """Say that the run is supervised; False when it is not ours to supervise any more."""
-        mine = EvalRun.objects.filter(pk=self.pk, status=Status.RUNNING, pid=os.getpid(), host=socket.gethostname())
-        if not mine.update(heartbeat=timezone.now(), **values):
+        if not self._mine().update(heartbeat=timezone.now(), **values):
             return False
         self.refresh_from_db(fields=["cancel_requested", *values])
         return True
+
+    def lose(self) -> bool:
+        """End a run whose supervisor died; False when it is there after all, or another process does this."""
+        ended = {"status": Status.LOST, "error": "the worker that ran it died", "finished": timezone.now()}
+        return bool(EvalRun.objects.silent().filter(pk=self.pk).update(**ended))
+
+    def put_back(self) -> None:
+        """Queue a run again that is to begin, or to go on, later, if it still is ours."""
+        self._mine().update(status=Status.QUEUED)
+
+    def _mine(self) -> EvalRunQuerySet:
+        return EvalRun.objects.filter(pk=self.pk, status=Status.RUNNING, pid=os.getpid(), host=socket.gethostname())
 
     def end(self, status: Status, error: str = "") -> bool:
         """Close an open run; False when it was closed already."""

@@ -12,14 +12,15 @@ import threading
 from pathlib import Path
 
 from django.core.exceptions import ValidationError
-from django.db import connection
+from django.db import InterfaceError, OperationalError
 
 from benchmarks import datafiles
 from benchmarks.allowed import check_target_url
 from benchmarks.evals.journal import read_header, read_items
 from benchmarks.evals.models import EvalRun
 from benchmarks.evals.storage import store_items, store_summary
-from benchmarks.models.runs import HEARTBEAT_SECONDS, Status
+from benchmarks.models.runs import HEARTBEAT_SECONDS, LOST_SECONDS, Status
+from benchmarks.watching import Heartbeat, Why
 from inference.supervisor import TETHER
 from rwkvsite.env import BASE_DIR
 
@@ -30,7 +31,10 @@ SHOWN_CHARACTERS = 2000
 
 
 def execute(run: EvalRun, stopping: threading.Event) -> None:
-    """From the claimed row to the ended one, or back to a queued one when the worker stops meanwhile."""
+    """From the claimed row to the ended one, or back to a queued one when the worker stops meanwhile.
+
+    Where the database is away at the end, the row stays as it is: it is a lost run soon, and can go on.
+    """
     try:
         process = _start(run)
     except (OSError, ValidationError, KeyError) as error:
@@ -39,6 +43,8 @@ def execute(run: EvalRun, stopping: threading.Event) -> None:
         return
     try:
         _close(run, process, _watch(run, process, stopping))
+    except (OperationalError, InterfaceError):
+        log.exception("%s is left to whoever finds it lost", run.key)
     except Exception as error:  # a run that stays open would block its server
         log.exception("%s could not be supervised to its end", run.key)
         run.end(Status.FAILED, f"{type(error).__name__}: {error}")
@@ -47,13 +53,15 @@ def execute(run: EvalRun, stopping: threading.Event) -> None:
         process.wait()
 
 
-def _close(run: EvalRun, process: subprocess.Popen[bytes], reason: str) -> None:
+def _close(run: EvalRun, process: subprocess.Popen[bytes], why: Why) -> None:
     store_summary(run)
-    if reason == "not ours":
+    if why is Why.NOT_OURS:
         log.warning("%s was ended by another process while this one supervised it", run.key)
-    elif reason == "worker stopped":
-        EvalRun.objects.filter(pk=run.pk, status=Status.RUNNING).update(status=Status.QUEUED)
-    elif reason == "cancelled":
+    elif why is Why.WORKER_STOPPED:
+        run.put_back()
+    elif why is Why.DATABASE_AWAY:
+        run.end(Status.LOST, f"the database did not answer for {LOST_SECONDS:g} s")
+    elif why is Why.CANCELLED:
         run.end(Status.CANCELLED)
     elif process.returncode < 0:
         run.end(Status.FAILED, f"the command was ended by {signal.Signals(-process.returncode).name}")
@@ -111,26 +119,38 @@ def _environment(key_variable: str) -> dict[str, str]:
     return {name: text for name, text in os.environ.items() if name == key_variable or not name.endswith("_API_KEY")}
 
 
-def _watch(run: EvalRun, process: subprocess.Popen[bytes], stopping: threading.Event) -> str:
-    """Until the process ends, storing items as they come. Returns why we ended it; "" when it ended by itself."""
-    reason, place, waited = "", 0, 0.0
-    while True:
-        ended = _ended(process)
-        items, place = read_items(run.folder, place)
-        store_items(run, items)
-        header = read_header(run.folder)
-        ours = run.beat(n=run.items.count(), documents=header and header.documents)
-        connection.close()  # an eval may take hours, and a database may end what is idle for so long
-        if ended:
-            return reason
-        if not reason:
-            reason = _reason_to_stop(run, ours, stopping)
-            if reason:
+def _watch(run: EvalRun, process: subprocess.Popen[bytes], stopping: threading.Event) -> Why:
+    """Until the process ends, storing items as they come. Returns why we ended it; NOTHING when it ended by itself."""
+    stored, heartbeat = _Stored(run), Heartbeat(run.key)
+    why, waited = Why.NOTHING, 0.0
+    while not _ended(process):
+        gone = heartbeat.beat(stored.go_on)
+        if not why:
+            why = gone or _reason_to_stop(run, stopping)
+            if why:
                 process.send_signal(signal.SIGTERM)
         else:
             waited += HEARTBEAT_SECONDS
             if waited >= STOP_SECONDS:
                 process.kill()
+    stored.go_on()
+    return why
+
+
+class _Stored:
+    """How much of a run's folder is in its rows."""
+
+    def __init__(self, run: EvalRun) -> None:
+        self._run = run
+        self._place = 0
+
+    def go_on(self) -> bool:
+        """Store what is new, and say that the run goes on; False when it is not ours any more."""
+        items, place = read_items(self._run.folder, self._place)
+        store_items(self._run, items)
+        self._place = place
+        header = read_header(self._run.folder)
+        return self._run.beat(n=self._run.items.count(), documents=header and header.documents)
 
 
 def _ended(process: subprocess.Popen[bytes]) -> bool:
@@ -141,12 +161,10 @@ def _ended(process: subprocess.Popen[bytes]) -> bool:
     return True
 
 
-def _reason_to_stop(run: EvalRun, ours: bool, stopping: threading.Event) -> str:
-    if not ours:
-        return "not ours"
+def _reason_to_stop(run: EvalRun, stopping: threading.Event) -> Why:
     if run.cancel_requested:
-        return "cancelled"
-    return "worker stopped" if stopping.is_set() else ""
+        return Why.CANCELLED
+    return Why.WORKER_STOPPED if stopping.is_set() else Why.NOTHING
 
 
 def _tail(path: Path) -> str:

@@ -14,7 +14,7 @@ from benchmarks.evals import gating, process
 from benchmarks.evals.actions import LOOK, MESSAGE_SECONDS, NotPossible, nudge, queue_sweep
 from benchmarks.evals.models import EvalRun
 from benchmarks.evals.sweeps import RUN_SWEEP, EvalSweep
-from benchmarks.models.runs import LOST_SECONDS, Status
+from benchmarks.models.runs import LOST_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -49,11 +49,15 @@ def execute_eval() -> None:
 
 @shared_task(expires=MESSAGE_SECONDS)
 def tend_evals() -> None:
-    """End the runs whose worker died, and start what waits. A lost run can be resumed."""
+    """End the runs whose worker died, start what waits, and judge what a worker left unjudged.
+
+    A lost run can be resumed.
+    """
     for run in EvalRun.objects.silent():
-        run.end(Status.LOST, "the worker that ran it died")
-        log.warning("%s was lost", run.key)
+        if run.lose():
+            log.warning("%s was lost", run.key)
     nudge()
+    gating.judge_left()
 
 
 @worker_ready.connect

@@ -33,5 +33,5 @@ def _seconds(part: dict[str, Any]) -> float:
     try:
         with wave.open(BytesIO(base64.b64decode(part["data"]))) as sound:
             return sound.getnframes() / sound.getframerate()
-    except (wave.Error, EOFError):
+    except (wave.Error, EOFError, ZeroDivisionError):  # the last for a header without a rate
         return nan

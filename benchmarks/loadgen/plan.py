@@ -81,6 +81,8 @@ def _plan_open_loop(profile: Profile) -> Plan:
         changes, ramp = list[RateChange](), 0.0
     else:
         times, changes, ramp = _draw_times(profile)
+        if not times:
+            raise BadOption("--duration or --stages: in so short a time the schedule has no request")
         prompts, warmups = _split(datasets.load_prompts(profile, len(times) + profile.num_warmups), len(times))
     requests = min(len(times), len(prompts))
     return Plan(
@@ -108,8 +110,6 @@ def _draw_times(profile: Profile) -> tuple[list[float], list[RateChange], float]
         return [0.0] * (count or 0), [], 0.0
     curve, ramp = _curve(profile, count)
     times = schedule.arrivals(curve, profile.burstiness, draw, count=count, until=until)
-    if not times:
-        raise BadOption("--duration: so short that the schedule has no request")
     return times, schedule.rate_changes(times, lambda _, time: curve.rate(time)), ramp
 
 

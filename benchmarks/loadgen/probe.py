@@ -3,6 +3,8 @@
 import asyncio
 import re
 import time
+from contextlib import suppress
+from math import isfinite
 from typing import Any
 
 import aiohttp
@@ -24,7 +26,7 @@ class NotReady(Exception):
 
 async def find_model(target: Target) -> str:
     """The first of /v1/models, or "" where the server has no such page."""
-    async with _page_session(target) as session:
+    async with open_pages(target) as session:
         page = await _json(session, target, "/v1/models")
     try:
         return str(page["data"][0]["id"]) if page else ""
@@ -32,11 +34,17 @@ async def find_model(target: Target) -> str:
         return ""
 
 
+async def metrics(session: aiohttp.ClientSession, target: Target) -> dict[str, float] | None:
+    """The first server's, by sample name and labels. `session` is of `open_pages`."""
+    text = await _page(session, target, "/metrics")
+    return None if text is None else _samples(text)
+
+
 async def inspect(target: Target) -> dict[str, Any]:
-    """`metrics` by sample name and labels, and the JSON pages, as far as the first server has them."""
-    async with _page_session(target) as session:
-        text = await _page(session, target, "/metrics")
-        found: dict[str, Any] = {} if text is None else {"metrics": _samples(text)}
+    """Its `metrics`, and the JSON pages, as far as the first server has them."""
+    async with open_pages(target) as session:
+        known = await metrics(session, target)
+        found: dict[str, Any] = {} if known is None else {"metrics": known}
         for path in PAGES:
             if page := await _json(session, target, path):
                 found[path.strip("/")] = page
@@ -45,16 +53,17 @@ async def inspect(target: Target) -> dict[str, Any]:
 
 async def profiler(target: Target, what: str) -> str:
     """Have every server `start` or `stop` its profiler. Returns what is wrong with the first that does not, or ""."""
-    async with _page_session(target) as session:
+    problems = []
+    async with open_pages(target) as session:
         for url in target.urls:
             page = f"{url}/{what}_profile"
             try:
                 async with session.post(page, allow_redirects=False) as response:
                     if response.status != 200:
-                        return f"--profile: {page} answered {response.status}"
+                        problems.append(f"--profile: {page} answered {response.status}")
             except (aiohttp.ClientError, TimeoutError) as error:
-                return f"--profile: {page}: {error}"
-    return ""
+                problems.append(f"--profile: {page}: {error or type(error).__name__}")
+    return next(iter(problems), "")
 
 
 async def wait_until_ready(target: Target, prompt: Prompt, seconds: float) -> None:
@@ -73,7 +82,8 @@ async def wait_until_ready(target: Target, prompt: Prompt, seconds: float) -> No
             await asyncio.sleep(READY_POLL_SECONDS)
 
 
-def _page_session(target: Target) -> aiohttp.ClientSession:
+def open_pages(target: Target) -> aiohttp.ClientSession:
+    """For the pages of a server. Must be called in a running event loop."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(ssl=target.verify_tls),
         headers=target.headers,
@@ -109,7 +119,7 @@ def _samples(text: str) -> dict[str, float]:
     """Prometheus's text form. Values that are no number (NaN, infinities) are left out: JSON has none."""
     samples = {}
     for line in text.splitlines():
-        match = _SAMPLE.match(line)
-        if match and re.fullmatch(r"[-+\d.eE]+", match[2]):
-            samples[match[1]] = float(match[2])
-    return samples
+        if match := _SAMPLE.match(line):
+            with suppress(ValueError):  # a page of another kind may have any word there
+                samples[match[1]] = float(match[2])
+    return {name: value for name, value in samples.items() if isfinite(value)}

@@ -100,6 +100,15 @@ class RateChange(msgspec.Struct, frozen=True):
     rate: float
 
 
+class ServerSample(msgspec.Struct, frozen=True):
+    """What the server said of itself at one moment; None for what it does not tell."""
+
+    time: float
+    running: float | None  # requests, or rows of its batch
+    waiting: float | None
+    tokens_per_second: float | None  # that it generated
+
+
 class ClientHealth(msgspec.Struct, kw_only=True):
     """Whether the generator itself kept up, with the reasons in words.
 
@@ -130,3 +139,4 @@ class RunResult(msgspec.Struct, kw_only=True):
     rate_changes: list[RateChange]
     summary: dict[str, Any]  # see metrics.summarise
     records: list[RequestRecord]
+    server_samples: list[ServerSample] = []  # once a second, where it has /metrics that are known

@@ -1,7 +1,9 @@
 """The points of a sweep: where to measure, and where more load brings no more throughput but only latency."""
 
 from collections.abc import Sequence
+from itertools import groupby
 from random import Random
+from statistics import fmean
 from typing import TypeVar
 
 import msgspec
@@ -12,6 +14,15 @@ from benchmarks.loadgen.records import RunResult
 Item = TypeVar("Item")
 
 AXES = ("request_rate", "max_concurrency", "users")
+MEANS = (
+    "request_throughput",
+    "output_throughput",
+    "success_rate",
+    "ttft_p50",
+    "ttft_p99",
+    "tpot_p50",
+    "e2el_mean",
+)
 RANGE = 0  # the repeat of a run that only looks for the range of a sweep, and is none of its points
 
 
@@ -89,11 +100,17 @@ def in_random_order(values: Sequence[Item], seed: int) -> list[Item]:
     return Random(f"{seed}/sweep").sample(list(values), len(values))
 
 
+def by_load(points: Sequence[Point]) -> list[Point]:
+    """A point for each value in ascending order: the means over its repeats, but of goodput the worst of them."""
+    return [_merged(list(repeats)) for _, repeats in groupby(sorted(points, key=_value), key=_value)]
+
+
 def knee(points: Sequence[Point]) -> Point | None:
     """Where the curve of throughput over latency bends: the point farthest above the straight line from its first to
-    its last, both scaled to 1. None for fewer than three points, or where none is above.
+    its last, both scaled to 1. None for fewer than three points, or where none is above. Repeats of a value are one
+    point (see `by_load`).
     """
-    curve = sorted((one for one in points if one.e2el_mean is not None), key=lambda one: one.value)
+    curve = [one for one in by_load(points) if one.e2el_mean is not None]
     if len(curve) < 3:
         return None
     latencies = _scaled([one.e2el_mean or 0.0 for one in curve])
@@ -104,13 +121,28 @@ def knee(points: Sequence[Point]) -> Point | None:
 
 
 def highest_good(points: Sequence[Point], least_share: float) -> Point | None:
-    """The largest load at which that share of requests kept the limits, and at every smaller load too."""
+    """The largest load of which, and of every smaller one, that share of requests kept the limits in each repeat."""
     best = None
-    for one in sorted(points, key=lambda one: one.value):
+    for one in by_load(points):
         if one.goodput is None or one.goodput < least_share:
             break
         best = one
     return best
+
+
+def _value(one: Point) -> float:
+    return one.value
+
+
+def _merged(repeats: Sequence[Point]) -> Point:
+    if len(repeats) == 1:
+        return repeats[0]
+    means: dict[str, float | None] = {}
+    for name in MEANS:
+        known = [value for one in repeats if (value := getattr(one, name)) is not None]
+        means[name] = fmean(known) if known else None
+    goodput = min((one.goodput for one in repeats if one.goodput is not None), default=None)
+    return msgspec.structs.replace(repeats[0], **means, goodput=goodput)
 
 
 def _scaled(values: Sequence[float]) -> list[float]:

@@ -1,7 +1,6 @@
 """Whom a load is sent to, and how one request of it looks on the wire."""
 
 import os
-from ipaddress import ip_address
 from random import Random
 from urllib.parse import urlsplit
 
@@ -11,6 +10,7 @@ from benchmarks.loadgen.backends import BACKENDS
 from benchmarks.loadgen.capture import Timeouts
 from benchmarks.loadgen.declare import BadOption
 from benchmarks.loadgen.exchange import Backend, Prompt, RequestOptions
+from benchmarks.loadgen.loopback import is_loopback
 from benchmarks.loadgen.options import Profile
 
 SAMPLING = (
@@ -135,14 +135,7 @@ def _check_allowed(url: str, allowed: list[str]) -> None:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise BadOption(f"--base-url: {url!r} is not an http or https URL")
-    if parts.hostname not in allowed and not _is_loopback(parts.hostname):
+    if parts.hostname not in allowed and not is_loopback(parts.hostname):
         raise BadOption(
             f"--base-url: {parts.hostname} is not this machine; add --allow-host {parts.hostname} if you may load it"
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

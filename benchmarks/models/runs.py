@@ -17,10 +17,16 @@ from benchmarks.models.targets import Target
 
 HEARTBEAT_SECONDS = 1.0
 LOST_SECONDS = 15.0  # a run whose supervisor was silent for this long has none any more
+AHEAD_SECONDS = 1800.0  # a supervisor says it will be quiet for less; a heartbeat further ahead is of another clock
 
 
 def new_key() -> str:
     return f"run-{secrets.token_hex(8)}"
+
+
+def files_folder() -> Path:
+    """Of the files of all runs."""
+    return settings.RWKV.var_dir / "benchmarks" / "runs"
 
 
 def new_supervisor() -> str:
@@ -48,6 +54,19 @@ class Origin(models.TextChoices):
     IMPORT = "import"
 
 
+def unheard() -> Q:
+    """Of runs whose supervisor says no more that they go on, also where the clock was set back since it did."""
+    now = timezone.now()
+    late, ahead = now - timedelta(seconds=LOST_SECONDS), now + timedelta(seconds=AHEAD_SECONDS)
+    return Q(heartbeat__lt=late) | Q(heartbeat__gt=ahead)
+
+
+def ended_lately() -> Q:
+    """Of runs that ended within a day; not those whose worker may be judging them at this moment."""
+    now = timezone.now()
+    return Q(finished__range=(now - timedelta(days=1), now - timedelta(minutes=1)))
+
+
 class RunQuerySet(models.QuerySet["Run"]):
     def open(self) -> "RunQuerySet":
         return self.filter(status__in=OPEN)
@@ -58,11 +77,13 @@ class RunQuerySet(models.QuerySet["Run"]):
 
     def silent(self) -> "RunQuerySet":
         """Running by their row, while nobody says so any more."""
-        return self.filter(status=Status.RUNNING, heartbeat__lt=timezone.now() - timedelta(seconds=LOST_SECONDS))
+        return self.filter(unheard(), status=Status.RUNNING)
 
     def for_lists(self) -> "RunQuerySet":
         """Without the large columns that no list shows."""
-        return self.defer("environment", "server", "client_health", "summary", "rate_changes", "progress")
+        return self.defer(
+            "environment", "server", "server_samples", "client_health", "summary", "rate_changes", "progress"
+        )
 
     def claim_next(self) -> "Run | None":
         """The oldest queued run, which is the caller's now; None while another one runs, or nothing waits.
@@ -113,6 +134,7 @@ class Run(models.Model):
     configuration = models.JSONField(default=dict, help_text="Target, data set and options as they were.")
     environment = models.JSONField(default=dict, blank=True)
     server = models.JSONField(default=dict, blank=True)
+    server_samples = models.JSONField(default=list, blank=True, help_text="What the server said once a second.")
     rate_changes = models.JSONField(default=list, blank=True)
     client_verdict = models.CharField(max_length=20, blank=True)
     client_health = models.JSONField(default=dict, blank=True)
@@ -189,7 +211,7 @@ class Run(models.Model):
 
     def file(self, suffix: str) -> Path:
         """Where the run's command writes its result, its progress or its words."""
-        return settings.RWKV.var_dir / "benchmarks" / "runs" / f"{self.key}.{suffix}"
+        return files_folder() / f"{self.key}.{suffix}"
 
     def beat(self, *, quiet_seconds: float = 0.0, **values: Any) -> bool:
         """Say that the run is supervised, and will be for so long without another word.
@@ -209,6 +231,11 @@ class Run(models.Model):
             return False
         self.supervisor = mine["supervisor"]
         return True
+
+    def put_back(self) -> None:
+        """Queue a run again that was claimed and not begun, if it still is ours."""
+        mine = Run.objects.filter(pk=self.pk, status=Status.RUNNING, supervisor=self.supervisor)
+        mine.update(status=Status.QUEUED, started=None, heartbeat=None, supervisor="", pid=None, host="")
 
     def end(self, status: Status, error: str = "") -> bool:
         """Close an open run; False when it was closed already."""

@@ -9,7 +9,7 @@ HEADERS = ["Sent", "Done", "Failed", "In flight", "Requests/s", "Output tokens/s
 
 
 def context(run: Run) -> dict[str, Any]:
-    """For templates/admin/benchmarks/run/live.html. The command's lines are `benchmarks.loadgen.runner.Live`."""
+    """For templates/admin/benchmarks/run/live.html. The command's lines are `benchmarks.loadgen.watch.Live`."""
     said = run.progress
     ended, elapsed = said.get("done", 0) + said.get("failed", 0), said.get("elapsed") or 0.0
     whole, so_far = (said.get("requests"), ended) if said.get("requests") else (said.get("duration"), elapsed)

@@ -7,9 +7,9 @@ from django.utils.safestring import SafeString, mark_safe
 
 from benchmarks import charts
 from benchmarks.charts import Band, Mark, Series, table
-from benchmarks.loadgen import samples, token_charts
+from benchmarks.loadgen import samples, server_chart, token_charts
 from benchmarks.loadgen import timeline as lanes
-from benchmarks.loadgen.records import RunResult
+from benchmarks.loadgen.records import RunResult, ServerSample
 from benchmarks.summaries import TITLES
 
 DISTRIBUTIONS = ("ttft", "tpot", "itl", "e2el")
@@ -38,7 +38,7 @@ def over_time(buckets: Sequence[Mapping[str, Any]], window: Sequence[float] | No
     """Requests, tokens and times to first token by second; the measured window is shaded."""
     if not buckets:
         return []
-    bands = [Band(window[0], window[1], "measured")] if window else []
+    bands = _bands(window)
 
     def points(field: str) -> list[tuple[float, float | None]]:
         return [(bucket["second"], bucket[field]) for bucket in buckets]
@@ -50,6 +50,11 @@ def over_time(buckets: Sequence[Mapping[str, Any]], window: Sequence[float] | No
         mark_safe(token_charts.over_time(buckets, bands)),  # noqa: S308  (charts escape)
         _line(first_tokens, bands, title="TTFT over time", y_label="ms"),
     ]
+
+
+def server(samples: Sequence[ServerSample], window: Sequence[float] | None) -> list[SafeString]:
+    """What the server said of itself; the measured window is shaded."""
+    return [mark_safe(one) for one in server_chart.figures(samples, _bands(window))]  # noqa: S308  (charts escape)
 
 
 def errors(counts: dict[str, int]) -> SafeString:
@@ -74,6 +79,10 @@ def _histogram(metric: str, values: Sequence[float], slo: float | None) -> SafeS
     names = {"title": TITLES[metric], "x_label": "ms", "y_label": "samples" if metric == "itl" else "requests"}
     marks = [Mark(slo, f"SLO {slo:g} ms")] if slo else []
     return _figure(charts.histogram(values, marks=marks, **names), table.histogram(values, **names), names["title"])
+
+
+def _bands(window: Sequence[float] | None) -> list[Band]:
+    return [Band(window[0], window[1], "measured")] if window else []
 
 
 def _line(series: list[Series], bands: list[Band], *, title: str, y_label: str) -> SafeString:

@@ -160,11 +160,15 @@ def _charts(run: Run) -> dict[str, Any]:
     there = run.records.count()
     every = max(1, -(-there // DRAWN_REQUESTS))
     result = load_result(run.pk, every=every)
+    window = run.summary.get("window")
     slos = run.configuration.get("slos") or result.profile.get("goodput") or {}
     return {
         "distributions": run_charts.distributions(result, slos),
         "tokens": run_charts.tokens(result),
-        "over_time": run_charts.over_time(list(run.buckets.values()), run.summary.get("window")),
+        "over_time": [
+            *run_charts.over_time(list(run.buckets.values()), window),
+            *run_charts.server(result.server_samples, window),
+        ],
         "timeline": run_charts.timeline(result, of=there),
         "drawn": f"Drawn from {len(result.records):,} of {there:,} requests, evenly chosen." if every > 1 else "",
     }

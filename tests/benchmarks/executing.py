@@ -2,10 +2,12 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from typing import Any
 
-from django.db import connections
+from django.db import connection, connections
 from django.utils import timezone
 
 from benchmarks.models import Run, Scenario, Target
@@ -16,6 +18,7 @@ from tests.loadgen.mock_server import Script, Step, script_body
 from tests.service import wait_until
 
 PATIENCE = 60.0
+LOOK_SECONDS = 1.0
 
 
 def answer(seconds: float) -> dict[str, object]:
@@ -75,3 +78,39 @@ def claimed(scenario: Scenario) -> Run:
 def be_silent(run: Run) -> None:
     """As if its supervisor had said nothing for too long."""
     Run.objects.filter(pk=run.pk).update(heartbeat=timezone.now() - timedelta(seconds=LOST_SECONDS + 1))
+
+
+def twice_at_once(act: Callable[[], object], table: str) -> list[BaseException | None]:
+    """What two calls at the same time raise. When one has looked whether the table has such a row, it waits for the
+    other to have looked, too; not for long, as the other may wait for what the first has locked."""
+    begin, looked = threading.Barrier(2), threading.Barrier(2)
+
+    def watch(execute: Callable[..., Any], sql: str, *args: Any) -> Any:
+        result = execute(sql, *args)
+        if f'AS "a" FROM "{table}"' in sql:  # as `exists` asks
+            with suppress(threading.BrokenBarrierError):
+                looked.wait(LOOK_SECONDS)
+        return result
+
+    def call() -> None:
+        try:
+            begin.wait(PATIENCE)
+            with connection.execute_wrapper(watch):
+                act()
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor() as pool:
+        return [future.exception(PATIENCE) for future in [pool.submit(call) for _ in range(2)]]
+
+
+@contextmanager
+def out_of_reach(table: str) -> Iterator[None]:
+    """Whatever asks for rows of the table gets an error from the database."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {table} RENAME TO {table}_away")
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(f"ALTER TABLE {table}_away RENAME TO {table}")

@@ -9,6 +9,7 @@ from benchmarks.loadgen.records import (
     RateChange,
     RequestRecord,
     RunResult,
+    ServerSample,
     TokenSource,
 )
 
@@ -77,4 +78,5 @@ def make_result(
         rate_changes=[RateChange(0.0, 10.0)],
         summary=summary,
         records=records,
+        server_samples=[ServerSample(0.5, 3.0, 1.0, 40.0), ServerSample(1.5, 4.0, None, None)],
     )

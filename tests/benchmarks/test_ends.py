@@ -56,9 +56,16 @@ def test_a_run_has_a_time_limit(mock):
     assert (run.status, run.error) == (Status.FAILED, "stopped after 1 s, its limit")
 
 
+def test_the_clock_on_the_wall_does_not_end_a_run(mock):
+    run = claimed(mock_scenario(mock, num_prompts=2))
+    run.started -= timedelta(days=1)  # as when the clock was set forward
+    execute(run, threading.Event())
+    assert (run.status, run.error) == (Status.DONE, "")
+
+
 def test_a_target_that_dies_midway_fails_the_run_which_keeps_what_it_measured():
     dying = running_mock_server()
-    run = claimed(mock_scenario(dying.__enter__(), name="dying", num_prompts=60))
+    run = claimed(mock_scenario(dying.__enter__(), name="dying", num_prompts=200))
     with executing(run, threading.Event()):
         try:
             wait_for(run, some_done, "requests are done")
@@ -117,3 +124,4 @@ def test_why_a_run_could_not_begin_is_in_its_row(monkeypatch):
         execute(run, threading.Event())
         assert run.status == Status.FAILED
         assert words in run.error.lower() or words in run.error
+        assert not list(run.file("result").parent.glob(f"{run.key}*"))

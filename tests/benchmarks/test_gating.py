@@ -1,10 +1,15 @@
 """How runs are held against the rules of their scenario."""
 
-import pytest
+from datetime import timedelta
 
-from benchmarks import tasks
+import pytest
+from django.db import OperationalError
+from django.utils import timezone
+
+from benchmarks import gating, tasks
 from benchmarks.actions import cancel_run, pin_baseline, run_again
 from benchmarks.gating import judge, judge_ended
+from benchmarks.loadgen.records import RunResult
 from benchmarks.models import GateRule, Run, Status
 from tests.benchmarks.rows import finish, make_scenario, measured_run, queue
 
@@ -73,6 +78,42 @@ def test_repeats_are_judged_together_once_the_last_of_them_is_over(last):
         assert f"mean of {len(done)} runs" in run.gate_results.get().words
     if last != "done":
         assert outcomes(final) == {}
+
+
+def test_a_run_whose_worker_died_before_it_was_judged_is_judged_by_whoever_tends_the_runs():
+    scenario = make_scenario()
+    rule = GateRule.objects.create(scenario=scenario, metric="ttft.median", limit=1000)
+    left, old, now, without = (measured_run(one) for one in (scenario, scenario, scenario, make_scenario("without")))
+    Run.objects.exclude(pk=now.pk).update(finished=timezone.now() - timedelta(minutes=2))
+    Run.objects.filter(pk=old.pk).update(finished=timezone.now() - timedelta(days=2))
+    tasks.tend_runs()
+    assert outcomes(left) == {rule: "pass"}
+    assert not outcomes(old) and not outcomes(without)
+    assert not outcomes(now)  # its worker is about to
+
+    decided = left.gate_results.get().decided
+    tasks.tend_runs()
+    assert left.gate_results.get().decided == decided
+
+
+def test_a_run_that_cannot_be_judged_keeps_no_other_from_it(monkeypatch, caplog):
+    scenario, load = make_scenario(), gating.load_result
+    rule = GateRule.objects.create(scenario=scenario, metric="ttft.median", limit=1000)
+    broken, sound = measured_run(scenario), measured_run(scenario)
+    Run.objects.update(finished=timezone.now() - timedelta(minutes=2))
+
+    def load_result(pk: int) -> RunResult:
+        if pk == broken.pk:
+            raise OperationalError("the database is away")
+        return load(pk)
+
+    monkeypatch.setattr(gating, "load_result", load_result)
+    tasks.tend_runs()
+    assert (outcomes(broken), outcomes(sound)) == ({}, {rule: "pass"})
+    assert f"{broken} could not be judged" in caplog.text
+    monkeypatch.undo()
+    tasks.tend_runs()
+    assert outcomes(broken) == {rule: "pass"}
 
 
 def outcomes(run: Run) -> dict[GateRule, str]:

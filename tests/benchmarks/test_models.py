@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import time
 from dataclasses import replace
 from datetime import timedelta
 
@@ -15,7 +17,7 @@ from django_celery_beat.models import IntervalSchedule, PeriodicTask, PeriodicTa
 from benchmarks import datafiles, tasks
 from benchmarks.actions import NotPossible, cancel_run, pin_baseline, queue_scenario, run_again
 from benchmarks.models import Baseline, Dataset, GateRule, Origin, Run, Scenario, Schedule, Status, Target
-from benchmarks.models.runs import LOST_SECONDS
+from benchmarks.models.runs import LOST_SECONDS, files_folder
 from tests.benchmarks.rows import finish, make_scenario, measured_run, queue
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("redis_url")]
@@ -87,6 +89,10 @@ def test_a_data_set_knows_its_file(data_folder):
     assert dataset.length_stats == {"min": 17, "mean": 18.0, "max": 19}
     (data_folder / "array.json").write_text(json.dumps([{"a": 1}, {"a": 2}, {"a": 3}]))
     assert Dataset.objects.create(name="array", kind="sharegpt", path="array.json").rows == 3
+    (data_folder / "empty.json").write_text("[]")
+    assert Dataset.objects.create(name="empty", kind="sharegpt", path="empty.json").rows == 0
+    (data_folder / "separators.jsonl").write_text('{"prompt": "one\u2028two"}\n')
+    assert Dataset.objects.create(name="separators", kind="custom", path="separators.jsonl").rows == 1
 
 
 @pytest.mark.parametrize("path", ["../../secret_key", "/etc/passwd", "gone.jsonl"])
@@ -269,6 +275,16 @@ def test_a_silent_run_is_taken_over_once_and_is_its_old_supervisors_no_more():
     assert not run.beat()
 
 
+def test_a_heartbeat_that_is_far_ahead_is_silence():
+    """The clock was set back: by its row the run would be alive until that hour comes again."""
+    queue(make_scenario())
+    run = Run.objects.claim_next()
+    assert run.beat(quiet_seconds=600)  # for a large result
+    assert not Run.objects.silent()
+    Run.objects.update(heartbeat=timezone.now() + timedelta(hours=1))
+    assert run.take_over()
+
+
 # -- what is kept
 
 
@@ -292,6 +308,27 @@ def test_the_requests_of_old_runs_are_removed_and_their_figures_stay(monkeypatch
         assert run.summary["requests"]["total"] == run.requests == 20
     for run in (pinned, other, young):  # a baseline is compared with, request by request
         assert run.records.exists() and run.buckets.exists()
+
+
+def test_files_that_a_run_has_left_are_removed_after_a_day():
+    over, running, waiting = measured_run(make_scenario("over")), *queue(make_scenario(repeats=2))
+    assert Run.objects.claim_next() == running
+    files_folder().mkdir(parents=True, exist_ok=True)
+    names = [f"{run.key}.progress" for run in (over, running, waiting)]
+    names += [f"{over.key}.result", f".{over.key}.result.x1y2", "run-deleted.log", f".{running.key}.result.x1y2"]
+    old, young = [files_folder() / name for name in names], files_folder() / f"{over.key}.log"
+    two_days_ago = time.time() - 2 * 86400
+    for path in (*old, young):
+        path.touch()
+    for path in old:
+        os.utime(path, (two_days_ago, two_days_ago))
+    try:
+        tasks.remove_old_records()
+        left = {path.name for path in (*old, young) if path.exists()}
+        assert left == {f"{running.key}.progress", f".{running.key}.result.x1y2", f"{waiting.key}.progress", young.name}
+    finally:
+        for path in (*old, young):
+            path.unlink(missing_ok=True)
 
 
 # -- gates

@@ -96,11 +96,12 @@ def test_the_lengths_of_prompts_and_answers_are_drawn(admin_client):
         assert f'aria-label="{title}"' in text
         assert f"<title>{words}</title>" in text
     assert 'aria-label="Output tokens and requests in flight"' in text
+    assert 'aria-label="The server&#x27;s own figures"' in text
 
 
 def test_a_run_that_never_sent_anything_has_no_empty_charts(admin_client):
     result = make_result(requests=1, failures=1)
-    result.records = []
+    result.records, result.server_samples = [], []
     result.summary = metrics.summarise([])
     text = shown(admin_client, Run.objects.get(pk=store_result(result))).text
     assert "<figure" not in text

@@ -3,19 +3,27 @@
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
-from django.db import connection
+from django.db import OperationalError
 
 from benchmarks import stopping, storage, tasks, watching
 from benchmarks.actions import cancel_run
+from benchmarks.loadgen import results
 from benchmarks.models import Run, Status
 from benchmarks.processes import execute
 from benchmarks.run_files import read_progress
 from benchmarks.storage import load_result
-from tests.benchmarks.executing import PATIENCE, be_silent, claimed, executing, mock_scenario, some_done, wait_for
+from tests.benchmarks.executing import (
+    PATIENCE,
+    be_silent,
+    claimed,
+    executing,
+    mock_scenario,
+    out_of_reach,
+    some_done,
+    wait_for,
+)
 from tests.benchmarks.results import make_result
 from tests.benchmarks.rows import make_scenario, queue
 from tests.loadgen.mock_server import Script, Step, script_body
@@ -47,14 +55,14 @@ def test_the_tokens_of_a_second_are_kept_with_their_fractions(mock):
 
 
 def test_the_database_may_fail_for_a_while(mock, caplog):
-    run = claimed(mock_scenario(mock, num_prompts=60))
+    run = claimed(mock_scenario(mock, num_prompts=200))
     with executing(run, threading.Event()):
         wait_for(run, some_done, "requests are done")
-        with runs_out_of_reach():
+        with out_of_reach("benchmarks_run"):
             wait_until(lambda: "goes on, though the database fails" in caplog.text, PATIENCE, "a heartbeat has failed")
         wait_for(run, lambda run: not run.is_open, "the run is over")
     assert (run.status, run.error) == (Status.DONE, "")
-    assert run.summary["requests"]["completed"] == 60
+    assert run.summary["requests"]["completed"] == 200
 
 
 def test_a_run_whose_row_is_out_of_reach_for_too_long_keeps_what_it_measured(mock, monkeypatch):
@@ -62,7 +70,7 @@ def test_a_run_whose_row_is_out_of_reach_for_too_long_keeps_what_it_measured(moc
     monkeypatch.setattr(watching, "LOST_SECONDS", 2.0)
     with executing(run, threading.Event()):
         wait_for(run, some_done, "requests are done")
-        with runs_out_of_reach():
+        with out_of_reach("benchmarks_run"):
             wait_until(run.file("result").exists, PATIENCE, "the command has ended with what it has")
             wait_until(lambda: not is_running(run.pid), PATIENCE, "the command is gone")
     be_silent(run)
@@ -75,9 +83,10 @@ def test_a_run_whose_row_is_out_of_reach_for_too_long_keeps_what_it_measured(moc
 
 def test_a_command_that_reads_what_it_has_captured_is_waited_for(mock, monkeypatch):
     monkeypatch.setattr(stopping, "STOP_SECONDS", 1.0)  # of reading, which takes several
+    monkeypatch.setattr(stopping, "LEAST_SHARE", 0.02)  # other tests want the processors too
     event = 'data: {"choices": [{"index": 0, "text": "a"}]}\n\n'
     script = Script(steps=[Step(write=1500 * event), Step(write="data: [DONE]\n\n")])
-    run = claimed(mock_scenario(mock, num_prompts=3000, request_rate=150, extra_body=script_body(script)))
+    run = claimed(mock_scenario(mock, num_prompts=3000, request_rate=60, extra_body=script_body(script)))
     with executing(run, threading.Event()):
         wait_for(run, lambda run: run.progress.get("done", 0) >= 250, "there is much to read")
         cancel_run(run)
@@ -157,6 +166,50 @@ def test_nobody_stores_a_run_that_another_has_taken_over(mock):
     assert run.records.count() == run.summary["requests"]["total"]
 
 
+def left_by_a_dead_worker() -> Run:
+    """A run whose command has measured something, and whose supervisor was silent for too long."""
+    run = claimed(make_scenario())
+    results.save(make_result(run.key), run.file("result"))
+    be_silent(run)
+    return run
+
+
+def test_what_a_lost_run_measured_is_stored_though_the_database_fails_once_more(monkeypatch):
+    run, store = left_by_a_dead_worker(), storage.store_result
+    failures = [OperationalError("the database is away")]
+
+    def store_result(*args, **kwargs):
+        if failures:
+            raise failures.pop()
+        return store(*args, **kwargs)
+
+    monkeypatch.setattr(storage, "store_result", store_result)
+    with pytest.raises(OperationalError):
+        tasks.tend_runs()
+    run.refresh_from_db()
+    assert run.is_open and run.file("result").exists()
+
+    be_silent(run)
+    tasks.tend_runs()
+    run.refresh_from_db()
+    assert (run.status, run.error) == (Status.LOST, "the process that supervised it died")
+    assert run.summary and run.records.count() == 21
+    assert not list(run.file("result").parent.glob(f"{run.key}*"))
+
+
+def test_a_lost_run_is_over_though_what_it_left_cannot_be_stored(monkeypatch, caplog):
+    run = left_by_a_dead_worker()
+
+    def store_result(*args, **kwargs):
+        raise ValueError("nonsense")
+
+    monkeypatch.setattr(storage, "store_result", store_result)
+    tasks.tend_runs()
+    run.refresh_from_db()
+    assert (run.status, run.error) == (Status.LOST, "the process that supervised it died")
+    assert f"what {run} measured could not be stored" in caplog.text
+
+
 def test_only_the_end_of_the_progress_is_read():
     run = queue(make_scenario())[0]
     assert read_progress(run) == {}
@@ -169,15 +222,3 @@ def test_only_the_end_of_the_progress_is_read():
         assert read_progress(run)["done"] == 2
     finally:
         path.unlink()
-
-
-@contextmanager
-def runs_out_of_reach() -> Iterator[None]:
-    """Whatever asks for runs gets an error from the database."""
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE benchmarks_run RENAME TO benchmarks_run_away")
-    try:
-        yield
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute("ALTER TABLE benchmarks_run_away RENAME TO benchmarks_run")

@@ -7,12 +7,13 @@ import pytest
 from django_celery_beat.models import IntervalSchedule
 
 from benchmarks import tasks
+from benchmarks.actions import NotPossible
 from benchmarks.loadgen import results
 from benchmarks.models import GateRule, Run, Schedule, Status
 from benchmarks.storage import load_result
 from rwkvsite.celery import app
 from rwkvsite.env import BASE_DIR
-from tests.benchmarks.executing import PATIENCE
+from tests.benchmarks.executing import PATIENCE, twice_at_once
 from tests.benchmarks.rows import make_scenario, queue
 
 # The command runs in a process of its own: no transaction may hide rows from it.
@@ -69,4 +70,11 @@ def test_a_scenario_that_is_gone_or_busy_is_left_out():
     for _ in range(2):
         tasks.run_scenario(scenario=scenario.pk)
     tasks.run_scenario(scenario=scenario.pk + 1)
+    assert Run.objects.count() == 1
+
+
+def test_a_scenario_that_is_started_twice_at_once_is_queued_once():
+    scenario = make_scenario()
+    raised = twice_at_once(lambda: queue(scenario), "benchmarks_run")
+    assert [type(error) for error in raised if error] == [NotPossible]
     assert Run.objects.count() == 1

@@ -9,6 +9,7 @@ from django.urls import reverse
 from scipy.stats import ttest_1samp
 
 from benchmarks.evals.evaluation import Item
+from benchmarks.evals.journal import ITEMS
 from benchmarks.evals.models import EvalRun, EvalSweep
 from benchmarks.evals.statistics import accuracy, perplexity
 from benchmarks.evals.storage import store_items
@@ -101,6 +102,23 @@ def test_runs_of_different_evals_are_not_compared(admin_client, runs):
     other = done_run("other", set(), task="mmlu")
     page = admin_client.get(reverse(COMPARE), {"runs": f"{runs[0].pk},{other.pk}"})
     assert page.status_code == HTTPStatus.NOT_FOUND
+
+
+@pytest.mark.parametrize("by", ["page", "action"])
+def test_the_folder_and_the_documents_of_a_run_go_with_it(admin_client, runs, by, django_capture_on_commit_callbacks):
+    gone, stays = runs
+    for run in runs:
+        run.folder.mkdir(parents=True)
+        (run.folder / ITEMS).write_text("{}\n")
+    with django_capture_on_commit_callbacks(execute=True):
+        if by == "page":
+            admin_client.post(reverse("admin:benchmarks_evalrun_delete", args=[gone.pk]), {"post": "yes"})
+        else:
+            chosen = {"action": "delete_selected", "_selected_action": [gone.pk], "post": "yes"}
+            admin_client.post(reverse(RUNS), chosen)
+        assert gone.folder.exists()  # the database may still take the deletion back
+    assert list(EvalRun.objects.all()) == [stays]
+    assert (gone.folder.exists(), stays.folder.exists()) == (False, True)
 
 
 def test_the_action_leads_to_the_comparison(admin_client, runs):

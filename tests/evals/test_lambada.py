@@ -114,6 +114,14 @@ def test_greedy_texts_are_compared_by_their_first_words(foreign, run_eval, tmp_p
     assert asked[0]["max_tokens"] == 16
 
 
+def test_a_right_document_says_its_word_though_another_is_as_likely(foreign, passages, run_eval):
+    """A coarse data type makes equals; the stand-in's "best" is as likely as each token that it likes."""
+    _, items = run_eval("lambada", foreign.url, data=passages)
+    assert {item["correct"] for item in items.values()} == {True, False}
+    for item in items.values():
+        assert (item["predicted"] == item["expected"]) == item["correct"]
+
+
 def test_greedy_texts_of_the_service_give_the_verdicts_of_its_words(leaning, passages, run_eval, tmp_path):
     _, texts = run_eval("lambada", leaning.url, data=passages, options=Options(prompts="text", procedure="greedy"))
     bare = Options(prefix=None, procedure="greedy")

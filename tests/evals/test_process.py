@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
+from benchmarks import watching
 from benchmarks.evals import tasks
 from benchmarks.evals.actions import NotPossible, cancel_run, queue_sweep, resume_run
 from benchmarks.evals.journal import ITEMS
@@ -20,6 +21,7 @@ from benchmarks.evals.models import EvalRun
 from benchmarks.evals.process import execute
 from benchmarks.models.runs import LOST_SECONDS, Status
 from rwkvsite.env import BASE_DIR
+from tests.benchmarks.executing import out_of_reach
 from tests.evals.conftest import right_at
 from tests.service import descendants, is_running, wait_until
 
@@ -69,6 +71,46 @@ def test_a_run_whose_worker_stops_is_queued_again(sweep, foreign):
     worker.join(SECONDS)
     run.refresh_from_db()
     assert run.status == Status.QUEUED
+
+
+def after_one_request(sweep, foreign) -> tuple[EvalRun, threading.Thread]:
+    """A run whose first request is answered and stored, and what supervises it."""
+    foreign.hold_after = 1
+    (run,) = queue_sweep(sweep)
+    claimed = EvalRun.objects.claim_next()
+    worker = threading.Thread(target=in_a_thread, args=(claimed, threading.Event()))
+    worker.start()
+    wait_until(lambda: EvalRun.objects.get(pk=run.pk).n == 16, SECONDS, "the first request's documents are stored")
+    return run, worker
+
+
+def test_the_database_may_fail_for_a_while(sweep, foreign, caplog):
+    run, worker = after_one_request(sweep, foreign)
+    with out_of_reach("benchmarks_evalrun"):
+        wait_until(lambda: "goes on, though the database fails" in caplog.text, SECONDS, "a heartbeat has failed")
+    cancel_run(run)
+    worker.join(SECONDS)
+    run.refresh_from_db()
+    assert (run.status, run.n, run.items.count()) == (Status.CANCELLED, 16, 16)
+
+
+def test_a_run_whose_row_is_out_of_reach_for_too_long_can_go_on(sweep, foreign, monkeypatch):
+    monkeypatch.setattr(watching, "LOST_SECONDS", 2.0)
+    run, worker = after_one_request(sweep, foreign)
+    with out_of_reach("benchmarks_evalrun"):
+        worker.join(SECONDS)
+        assert not worker.is_alive()
+        assert not [pid for pid in descendants(os.getpid()) if str(run.folder).encode() in words_of(pid)]
+    EvalRun.objects.update(heartbeat=timezone.now() - timedelta(seconds=LOST_SECONDS + 1))
+    tasks.tend_evals()
+    run.refresh_from_db()
+    assert run.status == Status.LOST
+
+    foreign.hold_after = None
+    resume_run(run)
+    tasks.execute_eval()
+    run.refresh_from_db()
+    assert (run.status, run.error, run.n, run.items.count()) == (Status.DONE, "", 40, 40)
 
 
 def in_a_thread(run: EvalRun, stopping: threading.Event) -> None:

@@ -1,15 +1,18 @@
 """What runs are held against, and what becomes of the rules for them."""
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from django.core.exceptions import ValidationError
+from django.utils import timezone
 
+from benchmarks.evals import tasks
 from benchmarks.evals.actions import NotPossible, pin_baseline
 from benchmarks.evals.gating import judge
 from benchmarks.evals.models import EvalBaseline, EvalRun, EvalSweep
 from benchmarks.evals.statistics import accuracy, perplexity
-from benchmarks.models import GateRule
+from benchmarks.models import GateRule, Target
 from benchmarks.models.runs import Status
 
 pytestmark = pytest.mark.django_db
@@ -169,3 +172,15 @@ def test_a_rule_that_could_never_hold_is_refused(sweep, fields, field, message):
     with pytest.raises(ValidationError) as refused:
         rule.full_clean()
     assert message in refused.value.message_dict[field][0]
+
+
+def test_a_run_whose_worker_died_before_it_was_judged_is_judged_by_whoever_tends_the_runs(redis_url):
+    target = Target.objects.create(name="target", base_url="http://127.0.0.1")
+    sweep, other = (EvalSweep.objects.create(name=name, task="lambada", target=target) for name in ("one", "two"))
+    GateRule.objects.create(eval_task="lambada", sweep=sweep, metric="acc", comparison=">=", limit=0.5)
+    ended = {"left": timedelta(minutes=2), "old": timedelta(days=2), "now": timedelta()}
+    runs = {name: scored(30, series="", sweep=sweep, finished=timezone.now() - ago) for name, ago in ended.items()}
+    without = scored(30, series="", sweep=other, finished=timezone.now() - timedelta(minutes=2))
+    tasks.tend_evals()
+    assert {name: outcomes(run) for name, run in runs.items()} == {"left": ["pass"], "old": [], "now": []}
+    assert outcomes(without) == []

@@ -7,12 +7,14 @@ when.
 """
 
 import asyncio
+import json
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.request import urlopen
 
 import msgspec
 from aiohttp import web
@@ -60,6 +62,12 @@ def running_mock_server() -> Iterator[str]:
             process.wait(timeout=10)
 
 
+def written(server: str, request_id: str) -> list[list[float]]:
+    """The truth about a request so far: nothing while it is still on its way, although it was sent."""
+    with urlopen(f"{server}/truth/{request_id}") as response:
+        return json.load(response)
+
+
 class MockServer:
     def __init__(self) -> None:
         self._truth: dict[str, list[tuple[float, float]]] = {}
@@ -71,7 +79,7 @@ class MockServer:
         self.app.router.add_post("/{path:.*}", self._perform)
 
     async def _tell(self, request: web.Request) -> web.Response:
-        return web.json_response(self._truth[request.match_info["id"]])
+        return web.json_response(self._truth.get(request.match_info["id"], []))
 
     async def _tell_prompts(self, request: web.Request) -> web.Response:
         prompts, self._prompts = self._prompts, []

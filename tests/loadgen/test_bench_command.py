@@ -12,14 +12,16 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
+from benchmarks import commands
 from benchmarks.loadgen import compare, results, runner
 from benchmarks.loadgen.options import checked_profile
 from benchmarks.models import Run, Status
 from rwkvsite.env import BASE_DIR
-from tests.loadgen.mock_server import Script, Step, running_mock_server, script_body
+from tests.loadgen.mock_server import Script, Step, running_mock_server, script_body, written
 from tests.service import descendants, is_running, wait_until
 
 ANSWER = 'data: {"choices": [{"text": "a"}]}\n\n'
@@ -111,6 +113,7 @@ def test_options_come_from_a_file_too(server: str, tmp_path: Path):
         bench("serve", *words(server), f"--config={config}")
 
 
+@pytest.mark.django_db
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -129,6 +132,46 @@ def test_what_cannot_be_used_is_an_error_of_its_own(arguments: list[str], messag
     assert refused.value.returncode == 2
 
 
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("serve", "--result"),
+        ("clients", "--result"),
+        ("multiturn", "--output-file"),
+        ("multiturn", "--stats-json-output"),
+        ("sweep", "--sweep-result"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_the_load(command: str, option: str, tmp_path: Path):
+    """Nothing listens on port 9: a load would fail, and not be refused."""
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "file" / "result.json"):
+        with pytest.raises(CommandError, match=rf"^{option}: .*(Is|Not) a directory") as refused:
+            bench(command, *words("http://127.0.0.1:9"), f"{option}={path}")
+        assert refused.value.returncode == 2
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_before_the_load(tmp_path: Path):
+    (tmp_path / "file").touch()
+    with pytest.raises(CommandError, match=r"^--result-dir: .*Not a directory"):
+        bench("serve", *words("http://127.0.0.1:9"), "--save-result", f"--result-dir={tmp_path / 'file'}")
+
+
+@pytest.mark.django_db
+def test_a_database_without_the_tables_is_refused_before_the_load():
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE benchmarks_run RENAME TO elsewhere")  # undone with the test's transaction
+    with pytest.raises(CommandError, match=r"^--no-store was not given, and the database cannot be used"):
+        bench("serve", *words("http://127.0.0.1:9", store=True))
+
+
+def test_the_help_says_what_each_subcommand_does(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        call_command("bench", "--help")
+    shown = " ".join(capsys.readouterr().out.split())
+    assert all(f"{name} {words}" in shown for name, words in commands.COMMANDS.items())
+
+
 def test_a_load_without_an_answer_fails(server: str):
     with pytest.raises(SystemExit) as failed:
         bench("serve", *words(server, Script(status=503)), "-n", "2")
@@ -137,10 +180,9 @@ def test_a_load_without_an_answer_fails(server: str):
 
 def test_an_interrupt_ends_the_load_with_what_there_was(server: str, tmp_path: Path):
     path = tmp_path / "result.json"
-    process = started("serve", *words(server, ENDLESS), "-n", "3", "--progress-json", f"--result={path}")
-    assert process.stdout is not None
-    while json.loads(process.stdout.readline()).get("sent") != 3:
-        pass
+    options = ["-n", "3", "--request-id-prefix=cut-", "--progress-json", f"--result={path}"]
+    process = started("serve", *words(server, ENDLESS), *options)
+    wait_until(lambda: all(written(server, f"cut-{number}") for number in range(3)), SECONDS, "all are being answered")
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=SECONDS)
     assert (process.returncode, errors) == (130, "")
@@ -173,9 +215,10 @@ def test_a_run_is_as_it_ended(server: str):
     assert failed.error.startswith("the last 2 requests failed, most with http_5xx: HTTP 503")
     assert "the run failed: the last 2 requests failed" in shown.getvalue()
 
-    slow = Script(steps=[Step(wait=0.3, write=ANSWER + END)])
-    until = ["--users=6", "--duration=1", "--grace=0", "--ramp-up-time=0"]
-    done = stored(bench("clients", *words(server, slow, store=True), *until))
+    slow = Script(steps=[Step(wait=0.5, write=ANSWER + END)])
+    given_up = ["--cancel-fraction=0.7", "--cancel-after=0", "--seed=0"]  # all but the first and the sixth
+    more = ["--num-prompts=12", "--request-rate=50", "--burstiness=inf"]
+    done = stored(bench("serve", *words(server, slow, store=True), *more, *given_up))
     ends = list(done.records.order_by("sent").values_list("error", flat=True))
     assert ends[-5:] == ["cancelled"] * 5, "its last requests were given up"
     assert (done.status, done.error) == (Status.DONE, "")

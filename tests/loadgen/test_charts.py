@@ -171,6 +171,13 @@ def test_a_long_legend_takes_several_rows() -> None:
     assert top > 0 and min(y for _, y in places) > 20 - top  # below the title
 
 
+def test_a_legend_leaves_room_for_chinese_letters() -> None:
+    names = ["生成的词元", "提示的词元"]
+    root = parse(charts.line([Series(name, [(0, 1)]) for name in names], **AXES))
+    first, second = (float(one.attrib["x"]) for one in root.iter(f"{SVG}text") if one.text in names)
+    assert second - 32 > first + 13 * len(names[0])  # its swatch begins behind five letters of 13 px
+
+
 def test_labels_of_neighbouring_marks_do_not_cover_each_other() -> None:
     marks = [Mark(20, "baseline"), Mark(20.1, "gate")]
     root = parse(charts.line([Series("a", [(0, 10), (10, 30)])], marks=marks, **AXES))

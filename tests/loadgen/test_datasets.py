@@ -116,6 +116,17 @@ def test_custom_rows_bring_messages_suffixes_and_lengths(file):
     assert (second.messages, second.output_tokens) == (messages, 4)
 
 
+def test_only_a_line_feed_ends_a_line_of_json(file):
+    text = "one\u2028two\x85three"
+    path = file("rows.jsonl", json.dumps({"prompt": text}, ensure_ascii=False) + "\r\n\n")
+    assert texts(load(1, dataset_name="custom", dataset_path=path)) == [text]
+
+
+def test_rows_of_the_hub_without_the_prompts_field_are_left_out(file):
+    path = file("rows.jsonl", [{"prompt": "Once upon"}, {"title": "none"}, {"prompt": None}])
+    assert texts(load(3, dataset_name="hf", dataset_path=path, oversample=False)) == ["Once upon"]
+
+
 def test_a_batch_takes_so_many_prompts_of_the_data_set(file):
     rows = [{"prompt": f"number {n}", "output_tokens": n + 1} for n in range(5)]
     values = {"dataset_name": "custom", "dataset_path": file("c.jsonl", rows), "disable_shuffle": True}
@@ -335,6 +346,20 @@ def test_a_bad_file_is_named_with_its_place(file, values: dict[str, Any], conten
     with pytest.raises(BadOption) as refused:
         load(1, **values)
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        pytest.param("hf", f"prompt\n{'a' * 200_000}\n", "field larger than field limit", id="cell"),
+        ("burstgpt", "Timestamp,Model,Request tokens,Response tokens\n1,GPT-4,5", "must be a string"),
+    ],
+)
+def test_a_bad_table_is_named(file, name: str, content: str, message: str):
+    path = file("bad.csv", content)
+    with pytest.raises(BadOption) as refused:
+        load(1, dataset_name=name, dataset_path=path)
+    assert path in str(refused.value) and message in str(refused.value)
 
 
 def test_an_unknown_distribution_is_named():

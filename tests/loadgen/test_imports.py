@@ -146,6 +146,14 @@ def test_our_json_lines_come_back_as_they_were(tmp_path: Path) -> None:
     assert load(tmp_path, both, "both.jsonl") == [small_run(), bare, small_run()]
 
 
+def test_an_answer_may_hold_what_ends_lines_elsewhere(tmp_path: Path) -> None:
+    run = small_run()
+    run.records[1].text = "one\u2028two\x85three"
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(exports.export(run, "jsonl"))
+    assert imports.load(path) == [run]
+
+
 def test_sglang_has_a_run_on_each_line(tmp_path: Path) -> None:
     lines = json.dumps(SGLANG) + "\n" + json.dumps(SGLANG | {"completed": 41, "mean_ttft_ms": float("nan")}) + "\n"
     first, second = load(tmp_path, lines, "result.jsonl")
@@ -214,6 +222,7 @@ VLLM = to_vllm(small_run(), detailed=True)
         ("", "is empty"),
         ("completed,qps,io_tps", "no line below it"),
         ("completed,qps,io_tps\n10,fast,3,surplus", "qps: 'fast' is not a number"),
+        pytest.param(f"completed,qps,io_tps\n{'1' * 200_000}", "is no CSV: field larger than", id="cell"),
     ],
 )
 def test_a_bad_file_is_named_with_its_field(tmp_path: Path, content: Any, message: str) -> None:

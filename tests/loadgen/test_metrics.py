@@ -1,31 +1,16 @@
-"""The figures: by hand from made-up records, and from a real exchange against the times that its server wrote down."""
+"""The figures, by hand from made-up records."""
 
-import asyncio
 import json
-import time
-from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator
-from itertools import pairwise
 from statistics import mean, median, stdev
 from typing import Any
 
-import aiohttp
 import pytest
 
-from benchmarks.loadgen.backends import BACKENDS
-from benchmarks.loadgen.capture import Timeouts, exchange, open_session
 from benchmarks.loadgen.distribution import describe
-from benchmarks.loadgen.exchange import Prompt, RequestOptions
-from benchmarks.loadgen.health import client_health, sample_loop_lag
 from benchmarks.loadgen.metrics import summarise, time_buckets, values_of
-from benchmarks.loadgen.reading import read_exchange
 from benchmarks.loadgen.records import Chunk, ErrorClass, Phase, RequestRecord, TokenSource
 from benchmarks.loadgen.sends import achieved_send_ratio, send_rate
 from benchmarks.loadgen.windows import closed_loop_window
-from tests.loadgen.mock_server import Script, Step, running_mock_server, script_body
-
-TOLERANCE_MS = 2.0
-REQUESTS = 15  # on a busy machine either process may be held up now and then
 
 
 def record(
@@ -274,144 +259,3 @@ def test_how_much_of_the_asked_rate_was_sent() -> None:
     assert send_rate([record(1.0, (2.0, 1))]) == {"offered": None, "achieved": None}
     assert achieved_send_ratio([record(1.0, (2.0, 1))]) is None
     assert achieved_send_ratio([record(1.0, (2.0, 1), intended=0.0)]) is None
-
-
-# --- the client itself
-
-
-def test_a_client_that_kept_up() -> None:
-    health = client_health(send_lags=[0.001], loop_lags=[0.002], achieved_send_ratio=1.0, cpu_percents=[50.0, 60.0])
-    assert (health.verdict, health.reasons) == ("ok", [])
-    assert (health.send_lag_p99_ms, health.loop_lag_p99_ms, health.cpu_percent_max) == (1.0, 2.0, 60.0)
-    nothing = client_health(send_lags=[], loop_lags=[], achieved_send_ratio=None, cpu_percents=[])
-    assert (nothing.verdict, nothing.send_lag_p99_ms, nothing.cpu_percent_max) == ("ok", None, None)
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "verdict", "reason"),
-    [
-        ("send_lags", [0.03], "client-limited", "sent 30.0 ms late or later (limit 10 ms)"),
-        ("loop_lags", [0.02], "client-limited", "event loop was 20.0 ms late at p99 (limit 10 ms)"),
-        ("achieved_send_ratio", 0.98, "client-limited", "98.0% of the asked rate"),
-        ("cpu_percents", [10.0, 97.0], "client-limited", "97% of its core (limit 90%)"),
-        ("send_lags", [0.003], "warn", "sent 3.0 ms late or later (limit 2 ms)"),
-        ("loop_lags", [0.009], "warn", "event loop was 9.0 ms late at p99 (limit 2 ms)"),
-        ("cpu_percents", [10.0, 80.0], "warn", "80% of its core (limit 75%)"),
-    ],
-)
-def test_a_client_that_did_not(field: str, value: Any, verdict: str, reason: str) -> None:
-    measured = {"send_lags": [], "loop_lags": [], "achieved_send_ratio": None, "cpu_percents": [], field: value}
-    health = client_health(**measured)
-    assert health.verdict == verdict
-    assert len(health.reasons) == 1 and reason in health.reasons[0]
-
-
-def test_the_worst_of_a_client_is_its_verdict_and_all_of_it_is_told() -> None:
-    health = client_health(send_lags=[0.03], loop_lags=[0.003], achieved_send_ratio=1.0, cpu_percents=[80.0])
-    assert health.verdict == "client-limited"
-    assert len(health.reasons) == 3
-
-
-async def test_a_loop_that_is_held_up_is_seen() -> None:
-    lags: list[float] = []
-    async with sample_loop_lag(lags):
-        await asyncio.sleep(0.03)
-        time.sleep(0.2)  # what no code in an event loop should do
-        await asyncio.sleep(0.03)
-    assert max(lags) > 0.15 and len(lags) >= 3
-    count = len(lags)
-    await asyncio.sleep(0.03)
-    assert len(lags) == count, "it ended"
-
-
-# --- against the truth of a server
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with running_mock_server() as url:
-        yield url
-
-
-@pytest.fixture
-async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with open_session() as session:
-        yield session
-
-
-def frame(text: str, total: int | None = None, finish: str | None = None) -> str:
-    data: dict[str, Any] = {"choices": [{"index": 0, "text": text, "finish_reason": finish}]}
-    if total is not None:
-        data["usage"] = {"prompt_tokens": 3, "completion_tokens": total}
-    return f"data: {json.dumps(data)}\n\n"
-
-
-async def measure(
-    session: aiohttp.ClientSession, url: str, script: Script, *, name: str = "one", intended: float | None = None
-) -> RequestRecord:
-    backend = BACKENDS["vllm"]
-    prompt = Prompt(text="Once")
-    body, content_type = backend.encode(backend.body(prompt, RequestOptions(extra_body=script_body(script))))
-    headers = {"Content-Type": content_type, "x-request-id": name}
-    got = await exchange(session, url + "/v1/completions", headers, body, time.monotonic, Timeouts())
-    made = RequestRecord(index=0, intended=intended)
-    read_exchange(backend, prompt, got, made)
-    return made
-
-
-SILENT = [
-    Step(write=": ping\n\n"),
-    Step(wait=0.03, write=frame("a")),
-    Step(wait=0.02, write=": ping\n\n"),
-    Step(wait=0.02, write=frame("b") + frame("c")),
-    Step(wait=0.02, write=frame("", None, "stop") + "data: [DONE]\n\n"),
-]
-COUNTED = [
-    Step(wait=0.03, write=frame("a", 1)),
-    Step(wait=0.02, write=frame("bcd", 4)),
-    Step(wait=0.04, write=frame("ef", 6), every_byte=True),
-    Step(wait=0.01, write=frame("", 7, "length")),
-    Step(wait=0.03, write="data: [DONE]\n\n", every_byte=True),
-]
-CRLF = [Step(wait=step.wait, write=step.write.replace("\n", "\r\n"), every_byte=True) for step in COUNTED]
-
-# Script, the steps that ended a chunk, and the tokens of these chunks.
-SCRIPTS = {
-    "no usage": (SILENT, [1, 3, 3], [1, 1, 1]),
-    "usage in every chunk": (COUNTED, [0, 1, 2], [1, 3, 2]),
-    "CRLF, byte by byte": (CRLF, [0, 1, 2], [1, 3, 2]),
-}
-
-
-@pytest.mark.parametrize("kind", SCRIPTS)
-async def test_figures_are_the_truth_of_the_server(session: aiohttp.ClientSession, server: str, kind: str) -> None:
-    """Each figure within 2 ms in the median request, of the times at which the server wrote, not of those at which it
-    meant to.
-    """
-    steps, chunk_steps, tokens = SCRIPTS[kind]
-    await measure(session, server, Script(steps=[Step(write=frame("warm"))]))
-    errors: dict[str, list[float]] = defaultdict(list)
-    for number in range(REQUESTS):
-        name = f"{kind} {number}"
-        got = await measure(session, server, Script(steps=steps), name=name, intended=time.monotonic())
-        assert got.error is ErrorClass.NONE and got.sent is not None and got.intended is not None
-        async with session.get(f"{server}/truth/{name}") as response:
-            written = await response.json()
-        arrivals = [written[step][0] for step in chunk_steps]
-        gaps = [after - before for before, after in pairwise(arrivals)]
-        later = sum(tokens[1:]) + (got.output_tokens or 0) - sum(tokens)  # the last one without text
-        truth = {
-            "ttft": [arrivals[0] - got.sent],
-            "ttft_sched": [arrivals[0] - got.intended],
-            "tpot": [(arrivals[-1] - arrivals[0]) / later],
-            "e2el": [arrivals[-1] - got.sent],
-            "icl": gaps,
-            "itl": [gap / count for gap, count in zip(gaps, tokens[1:], strict=True) for _ in range(count)],
-            "close_time": [written[-1][1] - arrivals[-1]],
-        }
-        measured = times(got)
-        for figure, values in truth.items():
-            pairs = zip(measured[figure], values, strict=True)
-            errors[figure] += [abs(value - 1000 * true) for value, true in pairs]
-    medians = {figure: median(found) for figure, found in errors.items()}
-    assert {figure: error for figure, error in medians.items() if error > TOLERANCE_MS} == {}

@@ -51,6 +51,27 @@ async def test_a_redirect_is_not_followed(elsewhere: tuple[Elsewhere, str]) -> N
     assert there.asked == []
 
 
+async def test_only_numbers_are_taken_from_a_page_of_metrics() -> None:
+    page = """# HELP running Rows that have a slot
+running{engine="a",model="m"} 3
+spread_bucket{le="+Inf"} 7 1700000000
+ratio NaN
+most +Inf
+version 1.2.3
+commit e
+small 1e-3
+"""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text=page if request.path == "/metrics" else "")
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    async with TestServer(app) as server:
+        found = await probe.inspect(target(str(server.make_url(""))))
+    assert found == {"metrics": {'running{engine="a",model="m"}': 3.0, 'spread_bucket{le="+Inf"}': 7.0, "small": 0.001}}
+
+
 async def test_the_servers_own_pages_are_read(elsewhere: tuple[Elsewhere, str]) -> None:
     there, url = elsewhere
     assert await probe.find_model(target(url)) == "elsewhere"

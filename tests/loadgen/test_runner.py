@@ -19,9 +19,9 @@ from benchmarks.loadgen.declare import BadOption
 from benchmarks.loadgen.exchange import Prompt
 from benchmarks.loadgen.options import MASK, Profile, checked_profile
 from benchmarks.loadgen.records import ErrorClass, Phase, RunResult
-from benchmarks.loadgen.runner import Live
 from benchmarks.loadgen.target import find_backend, make_request, make_target
-from tests.loadgen.mock_server import Script, Step, running_mock_server, script_body
+from benchmarks.loadgen.watch import Live
+from tests.loadgen.mock_server import Script, Step, running_mock_server, script_body, written
 from tests.service import descendants, free_port
 
 ANSWER = 'data: {"choices": [{"text": "a"}]}\n\n'
@@ -122,10 +122,10 @@ def test_too_many_errors_end_a_load(server: str):
 def test_a_cancelled_load_keeps_what_there_was(server: str):
     heard: list[Live] = []
     result = runner.run(
-        profile(server, ENDLESS, num_prompts=3),
+        profile(server, ENDLESS, num_prompts=3, request_id_prefix="cancelled-"),
         kind="serve",
         report=lambda live: heard.append(msgspec.structs.replace(live)),
-        cancelled=lambda: bool(heard) and heard[-1].sent == 3,
+        cancelled=lambda: all(written(server, f"cancelled-{number}") for number in range(3)),
     )
     assert result.cancelled
     assert [record.error for record in result.records] == [ErrorClass.CANCELLED] * 3

@@ -5,11 +5,15 @@ from itertools import pairwise
 from math import inf
 from random import Random
 from statistics import mean, stdev
+from typing import Any
 
 import pytest
 from scipy import integrate, stats
 
 from benchmarks.loadgen import schedule
+from benchmarks.loadgen.declare import BadOption
+from benchmarks.loadgen.options import checked_profile
+from benchmarks.loadgen.plan import make_plan
 
 # With these seeds; a wrong law gives values far below.
 LEAST_P = 0.01
@@ -115,6 +119,20 @@ def test_a_pause_sends_nothing_and_the_last_stage_ends_the_load():
 def test_a_load_without_an_end_is_refused():
     with pytest.raises(ValueError, match="a number of requests or a duration"):
         schedule.arrivals(schedule.Constant(5), 1.0, Random(0))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"request_rate": 0.001, "duration": 0.1},
+        {"stages": ["0:5"], "num_prompts": 3},
+        {"ramp_up_strategy": "linear", "ramp_up_start_rps": 0.001, "ramp_up_end_rps": 0.002, "ramp_up_by": "index",
+         "num_prompts": 5, "duration": 0.1},
+    ],
+)  # fmt: skip
+def test_a_time_too_short_for_a_request_is_refused(values: dict[str, Any]):
+    with pytest.raises(BadOption, match="in so short a time the schedule has no request"):
+        make_plan(checked_profile({**values, "tokenizer": "none"}))
 
 
 def test_a_trace_begins_at_once_and_is_stretched():

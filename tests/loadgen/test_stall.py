@@ -17,7 +17,7 @@ from benchmarks.loadgen import runner
 from benchmarks.loadgen.options import checked_profile
 from benchmarks.loadgen.records import RunResult
 from benchmarks.loadgen.request_metrics import e2el_sched, ttft, ttft_sched
-from benchmarks.loadgen.runner import Live
+from benchmarks.loadgen.watch import Live
 from tests.loadgen.mock_server import Script, Step, running_mock_server, script_body
 
 STALL_SECONDS = 5.0

@@ -41,6 +41,22 @@ def test_the_highest_good_load_has_no_bad_one_below():
     assert sweep.highest_good([point(1, 1, 1, None)], 0.99) is None
 
 
+@pytest.mark.parametrize("goods", [(1.0, 0.9), (0.9, 1.0)])
+def test_a_load_is_as_good_as_the_worst_of_its_repeats(goods: tuple[float, float]):
+    points = [point(1, 1, 1, 1.0), *(point(2, 1, 1, good) for good in goods)]
+    found = sweep.highest_good(points, 0.99)
+    assert found is not None and found.value == 1
+
+
+def test_the_knee_is_that_of_the_means_over_repeats():
+    quick = [point(1, 1, 100), point(2, 2, 100), point(4, 2, 100), point(8, 2, 200)]
+    slow = [point(1, 1, 100), point(2, 2, 100), point(4, 6, 120), point(8, 6, 400)]
+    for points in (quick + slow, slow + quick):
+        found = sweep.knee(points)
+        assert found is not None
+        assert (found.value, found.request_throughput, found.e2el_mean) == (4, 4, 110)
+
+
 def test_values_are_spread_evenly_and_whole_ones_are_not_repeated():
     assert sweep.spread(2, 10, 5, whole=False) == [2, 4, 6, 8, 10]
     assert sweep.spread(1, 3, 5, whole=True) == [1, 2, 3]

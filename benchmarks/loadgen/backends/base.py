@@ -1,5 +1,6 @@
 """What all back ends over HTTP share: JSON bodies, and reading an answer event by event."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ SHOWN_BYTES = 200  # of an event that could not be read
 
 
 @dataclass(kw_only=True)
-class HttpBackend:
+class HttpBackend(ABC):
     """A subclass says what to send (`body`) and what one JSON value of the answer means (`read`)."""
 
     name: str
@@ -24,12 +25,12 @@ class HttpBackend:
     headers: Mapping[str, str] = field(default_factory=dict)
     says_end: bool = True  # its streams end with [DONE] or a finish reason, so that one without was cut off
 
-    def body(self, prompt: Prompt, options: RequestOptions) -> dict[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def body(self, prompt: Prompt, options: RequestOptions) -> dict[str, Any]: ...
 
+    @abstractmethod
     def read(self, data: dict[str, Any], reply: Reply) -> None:
         """Add one event, or a whole answer that was not streamed, to `reply`. Raises AnswerFailed."""
-        raise NotImplementedError
 
     def encode(self, body: dict[str, Any]) -> tuple[bytes, str]:
         return msgspec.json.encode(body), JSON
@@ -50,7 +51,7 @@ class HttpBackend:
 
     def _read_all(self, exchange: Exchange, reply: Reply) -> None:
         for event in read_events(exchange):
-            reply.time = event.time
+            reply.begin_event(event.time)
             if event.data == DONE:
                 reply.ended = True
                 return
@@ -59,7 +60,7 @@ class HttpBackend:
                 if isinstance(data, dict):
                     raise_error(data)
                 self.read(data, reply)
-            except (msgspec.DecodeError, LookupError, TypeError, AttributeError) as error:
+            except (msgspec.DecodeError, LookupError, TypeError, AttributeError, RecursionError) as error:
                 raise _unreadable(event, error) from error
 
 

@@ -20,7 +20,10 @@ class Audio(OpenAIBackend):
         body = self.common(prompt, options)
         if body.pop("stream_options", None):
             body |= {"stream_include_usage": True, "stream_continuous_usage_stats": True}
-        upload = (f"audio.{part.get('format', 'wav')}", base64.b64decode(part["data"]))
+        try:
+            upload = (f"audio.{part.get('format', 'wav')}", base64.b64decode(part["data"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"prompt: a part of type input_audio needs its data in base64: {error}") from None
         return merge(body, {"file": upload}, options.extra_body)
 
     def read(self, data: dict[str, Any], reply: Reply) -> None:

@@ -27,10 +27,9 @@ class _Piece:
 
 @dataclass(slots=True)
 class Reply:
-    """Calls come in the order of events; `time` is the one that they share."""
+    """Calls come in the order of events, each of which begins with `begin_event`."""
 
     streamed: bool
-    time: float = 0.0
     ended: bool = False  # the server said that there is no more
     finish_reason: str | None = None
     texts: list[str] = field(default_factory=list)
@@ -44,6 +43,12 @@ class Reply:
     _ids: int = 0
     _counted: int = 0
     _waiting: int = 0  # tokens that have been told and whose text has not come
+    _time: float = 0.0  # of the event
+    _has_content: bool = False  # the event; several may have come at the same time
+
+    def begin_event(self, time: float) -> None:
+        self._time = time
+        self._has_content = False
 
     def content(
         self, text: str, *, tokens: int | None = None, ids: bool = False, reasoning: bool = False, choice: int = 0
@@ -66,7 +71,8 @@ class Reply:
         self._length += len(text)
         if self.streamed:
             known = None if tokens is None else self._waiting
-            self._pieces.append(_Piece(self.time, reasoning, _whole(choice), known, None))
+            self._pieces.append(_Piece(self._time, reasoning, _whole(choice), known, None))
+            self._has_content = True
         self._waiting = 0
 
     def content_so_far(self, text: str) -> None:
@@ -76,7 +82,7 @@ class Reply:
     def total(self, output_tokens: int) -> None:
         """The server's count of output tokens up to and with this event; called after the event's content."""
         self.output_tokens = _whole(output_tokens)
-        if self._pieces and self._pieces[-1].time == self.time:
+        if self._has_content:
             self._pieces[-1].total = self.output_tokens
 
     def usage(self, *, input: int | None = None, cached: int | None = None, reasoning: int | None = None) -> None:

@@ -32,7 +32,7 @@ def load(source: Source) -> list[Prompt]:
 def _row(source: Source, line: dict[str, Any]) -> _Row | None:
     try:
         row = _Row(float(line[COLUMNS[0]]), int(line[COLUMNS[2]]), int(line[COLUMNS[3]]))
-    except ValueError as error:
+    except (TypeError, ValueError) as error:  # the former for a line that is too short
         raise BadOption(f"--dataset-path: {source.path}: {error}") from None
     return row if line[COLUMNS[1]] == MODEL and row.asked > 0 and row.answered > 0 else None
 

@@ -28,7 +28,8 @@ def load(source: Source) -> list[Prompt]:
 
 
 def _prompt(source: Source, row: dict[str, Any], field: str) -> Prompt:
-    profile, value = source.profile, row[field]
+    """Of a row without the field, a prompt without text."""
+    profile, value = source.profile, row.get(field) or []
     answer = next((row[name] for name in ANSWER_FIELDS if isinstance(row.get(name), str) and row[name]), None)
     expected = source.vocabulary.count(answer) if answer else DEFAULT_OUTPUT_TOKENS
     output = profile.output_len or profile.hf_output_len or expected

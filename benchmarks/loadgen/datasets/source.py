@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from benchmarks.loadgen.declare import BadOption
+from benchmarks.loadgen.json_lines import numbered_lines
 from benchmarks.loadgen.options import Profile
 from benchmarks.loadgen.vocabulary import Vocabulary
 
@@ -56,9 +57,11 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadOption(f"--dataset-path: {error}") from None
+    except (csv.Error, ValueError) as error:  # pyarrow raises the latter
+        raise BadOption(f"--dataset-path: {path}: {error}") from None
     if path.suffix == ".json":
         return _objects(path, _parse(path, text))
-    return _objects(path, [_parse(path, line, n) for n, line in enumerate(text.splitlines(), 1) if line.strip()])
+    return _objects(path, [_parse(path, line, number) for number, line in numbered_lines(text)])
 
 
 def read_json(path: Path) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks import charts
 from benchmarks.charts import table
-from benchmarks.loadgen import by_window, figures, metrics, samples, timeline, token_charts
+from benchmarks.loadgen import by_window, figures, metrics, samples, server_chart, timeline, token_charts
 from benchmarks.loadgen.exports.flat import flatten
 from benchmarks.loadgen.exports.vllm_json import model_id
 from benchmarks.loadgen.records import Phase, RunResult
@@ -124,6 +124,7 @@ def _over_time(result: RunResult) -> Iterator[str]:
     yield token_charts.over_time(buckets, bands)
     latency = [series("p50", "ttft_p50_ms"), series("p99", "ttft_p99_ms")]
     yield _line(latency, "Time to first token, by the second it came", "ms", bands)
+    yield from server_chart.figures(result.server_samples, bands)
     failed = [one["failed"] for one in buckets]
     if any(failed):
         names = [str(one["second"]) for one in buckets]

@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.loadgen.imports import aiperf, guidellm, native, ppl, sglang, vllm
 from benchmarks.loadgen.imports.fields import BadFile, Fields
+from benchmarks.loadgen.json_lines import numbered_lines
 from benchmarks.loadgen.records import RunResult
 
 __all__ = ["FORMATS", "BadFile", "load"]
@@ -60,7 +61,7 @@ def _objects(path: Path) -> list[Mapping[str, Any]]:
     try:
         values = [json.loads(text)]
     except ValueError:
-        values = [_line(path, number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
+        values = [_line(path, number, line) for number, line in numbered_lines(text)]
     if not all(isinstance(value, Mapping) for value in values):
         raise BadFile(f"{path}: is not an object")
     return native.joined(values)
@@ -68,7 +69,10 @@ def _objects(path: Path) -> list[Mapping[str, Any]]:
 
 def _rows(path: Path, text: str) -> list[Mapping[str, Any]]:
     """Of a CSV. Cells beyond its header have no name, and are left out."""
-    rows = [{name: cell for name, cell in row.items() if name} for row in csv.DictReader(StringIO(text))]
+    try:
+        rows = [{name: cell for name, cell in row.items() if name} for row in csv.DictReader(StringIO(text))]
+    except csv.Error as error:
+        raise BadFile(f"{path}: is no CSV: {error}") from None
     if not rows:
         raise BadFile(f"{path}: has a header and no line below it")
     return [*rows]

@@ -18,8 +18,8 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         subparsers = parser.add_subparsers(dest="subcommand", required=True, parser_class=_LazyParser)
-        for name in commands.COMMANDS:
-            subparsers.add_parser(name, subcommand=name)
+        for name, words in commands.COMMANDS.items():
+            subparsers.add_parser(name, subcommand=name, help=words, description=words)
 
     def handle(self, *, subcommand: str, **options: Any) -> None:
         try:
@@ -43,6 +43,5 @@ class _LazyParser(CommandParser):
         if self._subcommand:
             module = commands.load(self._subcommand)
             self._subcommand = None
-            self.description = module.HELP
             module.add_arguments(self)
         return super().parse_known_args(args, namespace)

@@ -1,5 +1,4 @@
 import asyncio
-import json
 import os
 import platform
 import socket
@@ -7,7 +6,6 @@ from argparse import ArgumentParser, ArgumentTypeError
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,18 +14,27 @@ import aiohttp
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from benchmarks.arguments import counts, loopback_url, output_file, positive
+from benchmarks.loadgen.health import CPU_PERCENT
+from benchmarks.output_files import write_json
 from benchmarks.process_cpu import listeners
 from benchmarks.service_bench import REQUESTS_PER_CLIENT, Figures, Load, RequestFailed, run_case
 
 PACKAGES = ("daphne", "django", "msgspec", "redis", "torch", "aiohttp")
 COLUMNS = (
     ("clients", "clients"),
-    ("tokens_per_second", "tokens/s"),
+    ("tokens_per_second", "tokens/s, whole"),
+    ("steady_tokens_per_second", "tokens/s, steady"),
+    ("steady_seconds", "steady s"),
     ("ttft_ms_p50", "TTFT p50 ms"),
     ("ttft_ms_p99", "TTFT p99 ms"),
     ("tpot_ms_p50", "TPOT p50 ms"),
     ("web_cpu_seconds_per_1000_tokens", "web CPU s/1k"),
     ("engine_cpu_seconds_per_1000_tokens", "engine CPU s/1k"),
+)
+LEGEND = (
+    "whole: from the start of all clients to the end of the last one, with the prefill of the start and the ragged end",
+    "steady: from the last client's first token to the end of the first client that was through",
 )
 
 
@@ -37,23 +44,39 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--base-url", type=loopback_url, default=None, help="default: HOST and PORT")
-        parser.add_argument("--clients", type=_counts, default=[1, 8, 64], help="cases, separated by commas (1,8,64)")
+        parser.add_argument("--clients", type=counts, default=[1, 8, 64], help="cases, separated by commas (1,8,64)")
         parser.add_argument("--tokens", type=positive, default=128, help="generated per request (128)")
         parser.add_argument("--prompt-tokens", type=positive, default=36, help="per request, random (36)")
-        parser.add_argument("--output", type=Path, help="also write the figures to this JSON file")
+        parser.add_argument(
+            "--requests-per-client",
+            type=positive,
+            default=REQUESTS_PER_CLIENT,
+            metavar="N",
+            help=f"one after the other; with more, less of a case is start and end ({REQUESTS_PER_CLIENT})",
+        )
+        parser.add_argument("--output", type=output_file, help="also write the figures to this JSON file")
 
-    def handle(self, *, base_url, clients, tokens, prompt_tokens, output, **options) -> None:
+    def handle(self, *, base_url: str | None, output: Path | None, **options: Any) -> None:
         try:
             base_url = base_url or loopback_url(settings.RWKV.base_url)
-            asyncio.run(self._run(base_url, clients, tokens, prompt_tokens, output))
+            result = asyncio.run(self._run(base_url, **options))
         except ArgumentTypeError as error:
             raise CommandError(f"HOST: {error}") from None
         except (RequestFailed, aiohttp.ClientError) as error:
             raise CommandError(f"{base_url}: {error}") from None
+        if output:
+            write_json(output, result)
 
     async def _run(
-        self, base_url: str, clients: list[int], tokens: int, prompt_tokens: int, output: Path | None
-    ) -> None:
+        self,
+        base_url: str,
+        *,
+        clients: list[int],
+        tokens: int,
+        prompt_tokens: int,
+        requests_per_client: int,
+        **_options: Any,
+    ) -> dict[str, Any]:
         password = settings.RWKV.api_password
         engines = await ready_engines(base_url, password)
         model = engines[0]["model"]["id"]
@@ -70,14 +93,16 @@ class Command(BaseCommand):
                 clients=count,
                 tokens=tokens,
                 prompt_tokens=prompt_tokens,
+                requests_per_client=requests_per_client,
             )
             figures = await run_case(load, web=web, engine=engine, report=self.stderr.write)
             self.stdout.write("  ".join(_cell(figures, name).rjust(len(title)) for name, title in COLUMNS))
+            if figures.client_cpu_percent > CPU_PERCENT.limited:
+                self.stdout.write(f"  these may be the client's: it used {figures.client_cpu_percent:.0f}% of a core")
             cases.append(asdict(figures))
-        if output:
-            asked = {"tokens": tokens, "prompt_tokens": prompt_tokens, "requests_per_client": REQUESTS_PER_CLIENT}
-            result = {**surroundings(engines), **asked, "cases": cases}
-            output.write_text(json.dumps(result, indent=2) + "\n")
+        self.stdout.write("\n".join(LEGEND))
+        asked = {"tokens": tokens, "prompt_tokens": prompt_tokens, "requests_per_client": requests_per_client}
+        return {**surroundings(engines), **asked, "cases": cases}
 
 
 async def ready_engines(base_url: str, password: str) -> list[dict[str, Any]]:
@@ -120,29 +145,3 @@ def _cpu_model() -> str:
 def _cell(figures: Figures, name: str) -> str:
     value = getattr(figures, name)
     return "-" if value is None else str(value)
-
-
-def loopback_url(text: str) -> str:
-    parts = urlsplit(text)
-    if parts.scheme != "http" or not parts.hostname:
-        raise ArgumentTypeError(f"{text!r} is not an http URL")
-    if not _is_loopback(parts.hostname):
-        raise ArgumentTypeError(f"{text!r} is not a loopback address, and only this machine's services are loaded")
-    return text.rstrip("/")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _counts(text: str) -> list[int]:
-    return [positive(part) for part in text.split(",")]
-
-
-def positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
-    return int(text)

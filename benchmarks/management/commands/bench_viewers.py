@@ -1,5 +1,4 @@
 import asyncio
-import json
 import socket
 from argparse import ArgumentParser, ArgumentTypeError
 from dataclasses import asdict
@@ -12,7 +11,9 @@ import aiohttp
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from benchmarks.management.commands.bench_service import loopback_url, positive, ready_engines, surroundings
+from benchmarks.arguments import loopback_url, output_file, positive
+from benchmarks.management.commands.bench_service import ready_engines, surroundings
+from benchmarks.output_files import write_json
 from benchmarks.process_cpu import listeners
 from benchmarks.service_bench import REQUESTS_PER_CLIENT, Figures, Load, RequestFailed, run_case
 from benchmarks.viewers import Received, logins, watching
@@ -28,7 +29,7 @@ class Command(BaseCommand):
         parser.add_argument("--rounds", type=positive, default=6, help="pairs of a case with and one without (6)")
         parser.add_argument("--tokens", type=positive, default=128, help="generated per request (128)")
         parser.add_argument("--prompt-tokens", type=positive, default=36, help="per request, random (36)")
-        parser.add_argument("--output", type=Path, help="also write the figures to this JSON file")
+        parser.add_argument("--output", type=output_file, help="also write the figures to this JSON file")
 
     def handle(self, *, base_url: str | None, viewers: int, output: Path | None, **options: Any) -> None:
         try:
@@ -40,7 +41,7 @@ class Command(BaseCommand):
         except (RequestFailed, aiohttp.ClientError, TimeoutError) as error:
             raise CommandError(f"{base_url}: {error}") from None
         if output:
-            output.write_text(json.dumps(result, indent=2) + "\n")
+            write_json(output, result)
 
     async def _run(
         self,

@@ -1,13 +1,15 @@
 import asyncio
 import json
 from argparse import ArgumentParser
-from pathlib import Path
+from dataclasses import asdict
 
 import aiohttp
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from benchmarks.soak import run_soak
+from benchmarks.arguments import output_file, positive, positive_number
+from benchmarks.output_files import write_json
+from benchmarks.soak import COMPLETE, LEFT, run_soak
 
 
 class Command(BaseCommand):
@@ -15,9 +17,9 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--minutes", type=float, default=6.0)
-        parser.add_argument("--clients", type=int, default=64)
-        parser.add_argument("--output", type=Path, help="also write the samples to this JSON file")
+        parser.add_argument("--minutes", type=positive_number, default=6.0, help="of load (6)")
+        parser.add_argument("--clients", type=positive, default=64, help="at once (64)")
+        parser.add_argument("--output", type=output_file, help="also write the samples to this JSON file")
 
     def handle(self, *, minutes, clients, output, **options) -> None:
         config = settings.RWKV
@@ -38,9 +40,8 @@ class Command(BaseCommand):
         summary = soak.summary()
         self.stdout.write(json.dumps(summary, indent=2))
         if output:
-            samples = [{name: getattr(one, name) for name in one.__slots__} for one in soak.samples]
-            output.write_text(json.dumps({**summary, "samples": samples}, indent=1) + "\n")
-        if set(soak.outcomes) - {"complete", "left"}:
+            write_json(output, {**summary, "samples": [asdict(one) for one in soak.samples]})
+        if set(soak.outcomes) - {COMPLETE, LEFT}:
             raise CommandError("some requests failed")
         if not soak.idle_at_end:
             raise CommandError("the engine did not get idle: a slot was not given back")
