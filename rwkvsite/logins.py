@@ -51,8 +51,9 @@ def count(credentials: dict[str, Any], request: HttpRequest | None = None, **kwa
         return
     try:
         for key in _keys(request, credentials.get("username") or ""):
-            if not cache.add(key, 1, 60 * MINUTES):
-                cache.incr(key)
+            # The cache looks for the key and then counts; one that expired between the two is made anew, for ever.
+            if not cache.add(key, 1, 60 * MINUTES) and cache.incr(key) == 1:
+                cache.touch(key, 60 * MINUTES)
     except RedisError as error:
         log.warning("a failed login is not counted, because Redis is away: %s", error)
     except ValueError:  # the count expired between the two

@@ -8,11 +8,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import ConsoleMessage, Page, expect, sync_playwright
 
 from rwkvsite.env import BASE_DIR
 from tests.browser.test_operations_page import PASSWORD, log_in
-from tests.browser.visits import CHROMIUM, OPTIONS
+from tests.browser.visits import CHROMIUM, LEFT_BEHIND, OPTIONS
 from tests.service import wait_until
 
 pytestmark = [
@@ -56,12 +56,17 @@ def page(service):
     """A page of a logged-in user; at the end nothing went wrong in it, and it asked no other host for anything."""
     complaints: list[str] = []
     hosts: set[str] = set()
+
+    def check_console(message: ConsoleMessage) -> None:
+        if message.type == "error" and not message.text.startswith(LEFT_BEHIND):
+            complaints.append(message.text)
+
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=OPTIONS)
         page = browser.new_page(viewport={"width": 1360, "height": 1000})
         page.set_default_timeout(PATIENCE)
         page.on("response", lambda response: complaints.append(response.url) if response.status >= 400 else None)
-        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.on("console", check_console)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
         try:

@@ -126,6 +126,23 @@ def test_without_a_socket_the_page_polls(service, operator, browser_page):
     expect(requests_of(page)).to_have_count(0)
 
 
+def test_a_page_whose_login_is_over_says_so(service, operator, browser_page):
+    page = browser_page
+    page.route_web_socket(re.compile("/ws/admin/operations/"), lambda socket: socket.close())
+    log_in(page, service.url, operator)
+    page.goto(PAGE)
+    with streaming(service.url):
+        button = requests_of(page)
+        expect(button).to_have_count(1)
+        (session,) = [cookie for cookie in page.context.cookies() if cookie["name"] == "sessionid"]
+        page.context.clear_cookies(name="sessionid")
+        expect(page.locator("#live-state")).to_contain_text("your login is over: load the page again")
+        button.click()
+        expect(page.locator("#cancel-words")).to_have_text("your login is over: load the page again")
+        page.context.add_cookies([session])
+        expect(page.locator("#live-state")).to_have_text("every 2 seconds")
+
+
 @pytest.mark.parametrize(("size", "name"), [(DESKTOP, "desktop"), (PHONE, "phone")])
 def test_it_speaks_chinese_in_the_dark(service, operator, browser, size, name):
     with visit(browser, service.url, locale="zh-CN", color_scheme="dark", viewport=size) as page:
@@ -137,6 +154,8 @@ def test_it_speaks_chinese_in_the_dark(service, operator, browser, size, name):
         expect(page.get_by_role("heading", name="最近一小时")).to_be_visible()
         assert_accessible(page)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page scrolls sideways"
+        for chart in page.locator(".chart-figure > .chart-scroll").all():  # the newest is what one sees
+            assert chart.evaluate("chart => chart.scrollLeft + chart.clientWidth >= chart.scrollWidth - 1")
         screenshot(page, f"operations-dark-{name}")
 
 

@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Dialog, Page, expect
 
 from rwkvsite.env import BASE_DIR
 from tests.browser.visits import PHONE, assert_accessible, screenshot, visit
@@ -148,7 +148,12 @@ def test_a_sessions_branches_grow_from_the_one_that_is_chosen(page, service):
     page.reload()
     page.get_by_role("radio", name="Session").check()
     expect(branches).to_have_count(3)
-    page.get_by_role("button", name="Delete").click()
+    questions = []
+    for answer in (Dialog.dismiss, Dialog.accept):
+        expect(branches).to_have_count(3)
+        page.once("dialog", lambda dialog, answer=answer: (questions.append(dialog.message), answer(dialog)))
+        page.get_by_role("button", name="Delete").click()
+    assert questions == ["Delete this session with all its branches?"] * 2
     expect(page.locator("#status")).to_have_text("The session is deleted.")
     expect(branches).to_have_count(0)
     assert not any(item["session_id"].startswith(session) for item in ask(service.url, "/state/status")["sessions"])
@@ -174,6 +179,18 @@ def test_probabilities_of_the_next_token_and_of_those_that_were_drawn(page, serv
     expect(page.locator("#candidates-title")).to_have_text(f"Instead of “{best.replace(' ', '␣')}”")
     assert_accessible(page)
     screenshot(page, "playground-probabilities")
+
+
+def test_probabilities_are_for_prompts_and_chats(page):
+    """Those of a prompt do not stay beside another mode, whose text they would be appended to."""
+    page.fill("#text", "Paris is")
+    button = page.get_by_role("button", name="Next-token probabilities")
+    button.click()
+    expect(page.locator(".candidates tbody tr")).to_have_count(10)
+    page.get_by_role("radio", name="Session").check()
+    expect(page.locator("#candidates")).to_be_hidden()
+    expect(button).to_be_hidden()
+    expect(page.get_by_text("answers of a session come without it")).to_be_visible()
 
 
 @pytest.mark.parametrize("mode", ["Prompt", "Chat", "Session"])
@@ -213,6 +230,15 @@ def test_each_request_of_a_session_is_there_as_code(page):
     expect(choice.locator("option").last).to_have_text("Set B, answer 3")
 
 
+def test_the_code_stands_what_is_typed_as_a_number_of_answers(page):
+    page.get_by_role("radio", name="Session").check()
+    page.fill("#text", "Hello")
+    choice = page.locator("#code-set option")
+    for typed, requests in (("", 1), ("3", 3), ("999999999", 4), ("0", 1)):
+        page.fill("#answers", typed)
+        expect(choice).to_have_count(requests)
+
+
 def test_what_cannot_be_sent_is_told(page):
     page.click("#send")
     expect(page.locator("#text-error")).to_have_text("Write something first.")
@@ -229,6 +255,42 @@ def test_what_cannot_be_sent_is_told(page):
     (complaint,) = page.complaints
     assert complaint.startswith("400 ")
     page.complaints.clear()
+
+
+def test_an_error_is_told_in_the_language_of_the_page_and_the_servers_words_are_quoted(browser, service):
+    with visit(browser, service.url, locale="zh-CN") as page:
+        opened(page)
+        set_fields(page, max_tokens=4, logit_bias="70000:1")
+        page.fill("#text", "Hello")
+        page.click("#send")
+        told = page.get_by_role("alert").filter(has_text="服务器拒绝了请求。")
+        expect(told.locator("q[lang=en]")).to_contain_text("logit_bias")
+        assert_accessible(page)
+        screenshot(page, "playground-refused-zh")
+        page.route("**/v1/completions", lambda route: route.abort())
+        page.get_by_role("button", name="下一词元的概率").click()
+        expect(page.locator("#status")).to_have_text("无法连接服务器。")
+        page.route("**/v1/completions", lambda route: route.fulfill(status=503, json={"error": "loading"}))
+        page.get_by_role("button", name="下一词元的概率").click()
+        expect(page.locator("#status")).to_contain_text("服务器暂时无法回答，请稍后再试。")
+        expect(page.locator("#status q")).to_have_text("loading")
+        assert sorted(page.complaints) == [f"{status} for {service.url}/v1/completions" for status in (400, 503)]
+        page.complaints.clear()
+
+
+def test_a_server_that_is_away_or_loads_its_model_is_asked_again(browser_page):
+    page = browser_page
+    page.route("**/v1/models", lambda route: route.abort())
+    page.goto("/playground/")
+    status = page.locator("#status")
+    expect(status).to_have_text("The server cannot be reached.")
+    page.route("**/v1/models", lambda route: route.fulfill(json={"data": []}))
+    expect(status).to_have_text("No model is loaded yet.")
+    expect(page.locator("#model")).to_be_disabled()
+    page.unroute_all()
+    expect(page.locator("#model option")).to_have_count(1)
+    expect(page.locator("#model")).to_be_enabled()
+    expect(status).to_have_text("")
 
 
 @pytest.fixture

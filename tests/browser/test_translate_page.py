@@ -157,6 +157,7 @@ def test_a_column_of_a_csv_file(page):
         "#id_files", {"name": "t.csv", "mimeType": "text/csv", "buffer": b'\xef\xbb\xbfid;text\r\n1;"=A1 word"\r\n'}
     )
     expect(page.get_by_label("Column of a CSV file")).to_be_visible()
+    expect(page.locator("#column-names option")).to_have_count(2)  # the page reads the file after it shows the field
     assert page.locator("#column-names option").evaluate_all("all => all.map(o => o.value)") == ["id", "text"]
     assert_accessible(page)
     page.fill("#id_column", "text")
@@ -201,7 +202,8 @@ def test_with_the_keyboard_alone(page):
     page.keyboard.press("Enter")
     wait_for(page, "done")
     tab_to(page, "#retry-1")
-    page.keyboard.press("Enter")
+    with page.expect_response(re.compile("/retry/$")):  # until then the page says "done" of what was before
+        page.keyboard.press("Enter")
     wait_for(page, "done")
     tab_to(page, "[data-confirm]")
     page.once("dialog", lambda dialog: dialog.accept())
@@ -213,7 +215,7 @@ def test_with_the_keyboard_alone(page):
 def test_a_file_with_the_keyboard_alone(page, tmp_path):
     """Choose it, leave the page where it is while it is refreshed, turn to the next lines, download, cancel."""
     file = tmp_path / "novel.txt"
-    file.write_text("\n".join(TEXTS))
+    file.write_text("\n".join(TEXTS * 5))  # so that it is not done before it is cancelled
     page.goto("/translate/")
     tab_to(page, "#id_files")
     with page.expect_file_chooser() as chooser:
@@ -233,11 +235,11 @@ def test_a_file_with_the_keyboard_alone(page, tmp_path):
     tab_to(page, "#download")
     with page.expect_download() as event:
         page.keyboard.press("Enter")
-    assert len(Path(event.value.path()).read_text().splitlines()) == LINES
+    assert len(Path(event.value.path()).read_text().splitlines()) == 5 * LINES
     tab_to(page, "#cancel", "Shift+Tab")
     page.keyboard.press("Enter")
     wait_for(page, "cancelled")
-    expect(page.get_by_role("status").filter(has_text="cancelled")).to_contain_text(f"of {LINES} lines")
+    expect(page.get_by_role("status").filter(has_text="cancelled")).to_contain_text(f"of {5 * LINES} lines")
 
 
 def tab_to(page: Page, selector: str, key: str = "Tab") -> None:
@@ -358,6 +360,18 @@ def test_in_chinese_on_a_dark_phone(browser, translating, signed_in):
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+def test_the_languages_are_swapped_where_both_are_stated(page):
+    page.goto("/translate/")
+    source, target = page.locator("#id_source_language"), page.locator("#id_target_language")
+    source.select_option("ja")
+    target.select_option("fr")
+    swap = page.get_by_role("button", name="Swap the languages")
+    swap.click()
+    assert (source.input_value(), target.input_value()) == ("fr", "ja")
+    source.select_option("auto")
+    expect(swap).to_be_disabled()
+
+
 def test_the_form_on_a_desktop(page):
     page.goto("/translate/")
     page.get_by_text("Glossary").first.click()
@@ -378,3 +392,14 @@ def test_a_page_whose_login_is_over_leads_to_the_login(browser, translating, sig
         page.fill("#id_password", PASSWORD)
         page.keyboard.press("Enter")
         page.wait_for_url(f"{translating.url}{path}")
+
+
+def test_a_copy_once_the_login_is_over_is_none_of_the_login(page, translating):
+    send(page, "a.txt", "你好", glossary="你好 = hello")
+    wait_for(page, "done")
+    page.evaluate("navigator.clipboard.writeText('as it was')")
+    path = urlsplit(page.url).path
+    page.context.clear_cookies()
+    page.get_by_role("button", name="Copy").click()
+    page.wait_for_url(f"{translating.url}/login/?next={path}")
+    assert page.evaluate("navigator.clipboard.readText()") == "as it was"

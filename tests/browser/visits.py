@@ -12,6 +12,8 @@ from playwright.sync_api import Browser, Page
 
 CHROMIUM = Path("/usr/bin/chromium")
 OPTIONS = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+# What htmx logs as an error of a request that was under way when its page was left, which is none.
+LEFT_BEHIND = ("htmx:afterRequest", "htmx:sendAbort")
 DESKTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
 
@@ -40,9 +42,8 @@ def visit(browser: Browser, url: str, **options: Any) -> Iterator[Page]:
             complaints.append(f"{response.status} for {response.url}")
 
     def check_console(message: Any) -> None:
-        # An answer of status 400 or more is logged as well; `check_response` has it with its address. A request of
-        # htmx that was under way when the page was left is no error, though htmx logs it.
-        known = ("Failed to load resource", "htmx:afterRequest", "htmx:sendAbort")
+        # An answer of status 400 or more is logged as well; `check_response` has it with its address.
+        known = ("Failed to load resource", *LEFT_BEHIND)
         if message.type == "error" and not message.text.startswith(known):
             complaints.append(message.text)
 

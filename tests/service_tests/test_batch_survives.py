@@ -18,6 +18,8 @@ LINES = 2000
 SECONDS = 80.0
 OVER = ("completed", "failed", "expired", "cancelled")
 
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> Iterator[Service]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from inference.bus import keys
 from tests.service import Service, is_running, wait_until
 from tests.service_tests.clients import Client, connected, started
 
@@ -68,7 +69,9 @@ async def test_streams_go_on_after_redis_came_back_empty(service: Service, clien
         await asyncio.gather(greedy.read(READ), drawn.read(READ))
         with redis.Redis.from_url(service.redis_url) as connection:
             connection.flushall()
-        await asyncio.gather(greedy.read_to_end(), drawn.read_to_end())
+            await asyncio.gather(greedy.read_to_end(), drawn.read_to_end())
+            wait_until(lambda: connection.exists(keys.ENGINES), 10, "the engine beats again")
+    service.wait_until_healthy()  # the web has seen it
     assert [greedy.text, drawn.text] == expected
     assert greedy.done
     assert drawn.done

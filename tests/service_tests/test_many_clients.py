@@ -96,7 +96,9 @@ async def test_those_who_stay_are_not_disturbed_by_those_who_leave(
     for number, text in enumerate(texts):
         if number in LEAVING:
             assert text
-            assert alone[number].startswith(text)
+            # A frame may hold many tokens, and a text may end in half a letter.
+            known = min(len(text), len(alone[number]) - 1)
+            assert text[:known] == alone[number][:known]
         else:
             assert text == alone[number]
     await client.wait_until_idle()

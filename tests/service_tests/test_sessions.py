@@ -56,6 +56,7 @@ def service(tmp_path: Path, tiny_checkpoint: Path, database_url: str) -> Iterato
         yield service
 
 
+@pytest.mark.timeout(300)
 async def test_every_session_says_what_it_would_without_eviction(
     service: Service, tiny_checkpoint: Path, database_url: str
 ):
@@ -68,7 +69,7 @@ async def test_every_session_says_what_it_would_without_eviction(
             while not (status["l1_cache_count"] and status["l2_cache_count"] and status["database_count"]):
                 await asyncio.sleep(0.1)
                 status = await talk.status()
-        assert (status["l1_cache_count"], status["l2_cache_count"]) <= (4, 8)
+        assert status["l1_cache_count"] <= 4 and status["l2_cache_count"] <= 8
         (engine,) = (await talk.stats())["engines"]
         print(f"{engine['state_hits']} states were in L1 or L2, {engine['state_loads']} came from the database")
         assert engine["state_hits"]
@@ -100,6 +101,7 @@ def kill_engine(service: Service) -> None:
     service.wait_until_healthy()
 
 
+@pytest.mark.timeout(300)
 async def test_sigterm_saves_every_state_and_the_next_start_serves_them(
     tmp_path: Path, tiny_checkpoint: Path, database_url: str
 ):

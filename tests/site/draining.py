@@ -1,4 +1,7 @@
-"""A DrainingServer with an application that waits for as long as the path says: `/0.5`, `/60`."""
+"""A DrainingServer with an application that waits for as long as the path says: `/0.5`, `/60`.
+
+It never accepts a WebSocket, and waits until its client is gone.
+"""
 
 import asyncio
 import socket
@@ -8,6 +11,10 @@ from rwkvsite import daphne
 
 
 async def application(scope, receive, send):
+    if scope["type"] == "websocket":
+        print("connecting", flush=True)
+        await _disconnected(receive)
+        return
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"begun ", "more_body": True})
     work = asyncio.create_task(asyncio.sleep(float(scope["path"].split("/")[1])))
@@ -18,7 +25,7 @@ async def application(scope, receive, send):
 
 
 async def _disconnected(receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
+    while not (await receive())["type"].endswith(".disconnect"):
         pass
 
 

@@ -1,4 +1,7 @@
-"""A supervisor of three small children, for the tests: `first` and `second` run, `third` exits as told."""
+"""A supervisor of three small children, for the tests: `first` and `second` run, `third` exits as told.
+
+`talking` and `talking-unprefixed` have one child, `first`, that says much and then adds its id to a file.
+"""
 
 import asyncio
 import sys
@@ -17,9 +20,21 @@ while True:
 """
 STUBBORN = "import os, signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('pid', os.getpid(), flush=True)\n"
 STUBBORN += "while True: signal.pause()"
+TALK = """
+import contextlib, os, pathlib, signal, sys
+for _ in range(1000):
+    with contextlib.suppress(OSError):
+        os.write(1, 999 * b"a" + b"\\n")
+with pathlib.Path(sys.argv[1]).open("a") as file:
+    print(os.getpid(), file=file)
+signal.pause()
+"""
 
 
-async def main(kind: str) -> int:
+async def main(kind: str, *arguments: str) -> int:
+    if kind.startswith("talking"):
+        talking = Child("first", [sys.executable, "-c", TALK, *arguments])
+        return await Supervisor([[talking]], prefix=kind == "talking").run()
     groups = [
         [Child("first", [sys.executable, "-c", WAIT])],
         [Child("second", [sys.executable, "-c", STUBBORN if kind == "stubborn" else WAIT])],
@@ -30,4 +45,4 @@ async def main(kind: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main(sys.argv[1])))
+    sys.exit(asyncio.run(main(*sys.argv[1:])))

@@ -7,7 +7,7 @@ import redis
 from django.contrib.auth import get_user_model
 from django.test import Client
 
-from rwkvsite.logins import MOST_OF_ADDRESS, MOST_OF_NAME
+from rwkvsite.logins import MINUTES, MOST_OF_ADDRESS, MOST_OF_NAME
 
 PASSWORD = "correct horse battery staple"
 TOO_MANY = "Too many failed logins. Try again in 5 minutes."
@@ -67,6 +67,23 @@ def test_the_address_is_what_the_proxy_says_only_where_there_is_one(settings):
     fail_from("made up, 203.0.113.3")
     assert log_in(HTTP_X_FORWARDED_FOR="also made up, 203.0.113.3").status_code == 200
     assert log_in(HTTP_X_FORWARDED_FOR="203.0.113.4").status_code == 302
+
+
+def test_a_count_that_expires_while_it_is_raised_expires_again(redis_url, monkeypatch):
+    log_in(password="wrong")
+    exists = redis.Redis.exists
+
+    def exists_for_the_last_time(connection: redis.Redis, *keys: str) -> int:
+        found = exists(connection, *keys)
+        connection.delete(*keys)
+        return found
+
+    monkeypatch.setattr(redis.Redis, "exists", exists_for_the_last_time)
+    log_in(password="wrong")
+    with redis.Redis.from_url(redis_url) as connection:
+        lives = [connection.ttl(key) for key in connection.scan_iter("*login-failures:*")]
+    assert len(lives) == 2  # of the name at its address, and of the address
+    assert all(0 < seconds <= 60 * MINUTES for seconds in lives)
 
 
 def test_without_redis_people_can_log_in(settings, tmp_path):

@@ -15,7 +15,7 @@ from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import AnonymousUser, Permission, User
 from django.urls import reverse
 
-from inference.api.generating.generation import bus
+from inference.api.rows.engines import bus
 from inference.bus import keys, operations
 from inference.bus.messages import EngineSample, EngineStatus, ErrorRecord, ModelInfo, RunningRequest, RunningRow
 from inference.pages.operations import merge
@@ -82,8 +82,18 @@ def put_error(connection: redis.Redis, **fields) -> None:
     pipeline.execute()
 
 
+class Patient(WebsocketCommunicator):
+    """The library gives up after a second."""
+
+    async def connect(self, timeout: float = 15.0) -> tuple[bool, int | str | None]:
+        return await super().connect(timeout)
+
+    async def disconnect(self, code: int = 1000, timeout: float = 15.0) -> None:
+        await super().disconnect(code, timeout)
+
+
 def communicator(user, query: str = "") -> WebsocketCommunicator:
-    found = WebsocketCommunicator(URLRouter(websocket_urlpatterns), f"/ws/admin/operations/{query}")
+    found = Patient(URLRouter(websocket_urlpatterns), f"/ws/admin/operations/{query}")
     found.scope["user"] = user
     return found
 
@@ -245,6 +255,16 @@ def test_an_engine_that_starts_anew_does_not_bend_the_curves():
     assert steps_of(samples, 100_000.0)[-1][1].generated_rate == 10
 
 
+def test_a_clock_that_was_set_back_leaves_the_page_as_it_is():
+    """Until it is where it was, Redis numbers all samples by the same moment."""
+    moments = (99_970.0, 99_980.0, 99_980.0, 99_980.0, 99_990.0)
+    samples = [
+        (moment, EngineSample(engine="one", generated_tokens=100 * number)) for number, moment in enumerate(moments)
+    ]
+    assert steps_of(samples, 100_000.0)[-1][1].generated_rate == 20
+    assert steps_of(samples[1:3], 100_000.0)[-1][1] is None
+
+
 def test_samples_older_than_an_hour_are_not_read(connection):
     connection.xadd(keys.SAMPLES, {"m": msgspec.msgpack.encode(EngineSample(engine="old"))}, id="1-1")
     put_sample(connection, engine="new")
@@ -304,6 +324,19 @@ async def test_each_viewer_gets_the_language_of_its_page(connection):
         assert pages[language] in await part_of(viewer, "now")
     for viewer in viewers.values():
         await viewer.disconnect()
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_the_last_hour_is_there_as_soon_as_redis_is(connection, settings):
+    user = await sync_to_async(User.objects.create_superuser)("root")
+    answering, away = settings.RWKV, dataclasses.replace(settings.RWKV, redis_url="unix:///nowhere/redis.sock")
+    settings.RWKV = away
+    live = communicator(user)
+    await live.connect()
+    assert "Redis does not answer" in await part_of(live, "now")
+    settings.RWKV = answering
+    assert "<svg" in await part_of(live, "charts")
+    await live.disconnect()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -7,7 +7,7 @@ import redis
 from django.test import AsyncClient
 
 from inference.api.edge import auth
-from inference.api.generating import generation
+from inference.api.rows.engines import bus
 from rwkvsite.origins import is_own
 
 ADMITTED = 503  # there is no engine
@@ -42,7 +42,7 @@ async def client(redis_url: str, transactional_db: None):
         connection.flushdb()
     auth.memory.forget()
     yield AsyncClient()
-    await generation.bus().close()
+    await bus().close()
 
 
 async def read(client, **headers):

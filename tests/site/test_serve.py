@@ -8,7 +8,7 @@ import urllib.request
 import pytest
 
 from rwkvsite.env import BASE_DIR
-from tests.service import Service, descendants, is_running, wait_until
+from tests.service import STOP_SECONDS, Service, descendants, is_running, wait_until
 
 
 @pytest.fixture
@@ -69,6 +69,19 @@ def test_sigterm_leaves_no_process_and_no_socket(start):
     assert service.stop() == 0
     assert not any(map(is_running, family))
     assert not (service.var_dir / "redis.sock").exists()
+
+
+def test_celery_is_stopped_before_the_web_whose_client_it_is(start):
+    service = start().wait_until_healthy()
+    wait_until(lambda: service.child("worker") and service.child("beat"), 30, "Celery runs")
+    worker = service.child("worker")
+    os.kill(worker, signal.SIGSTOP)  # its work takes long
+    service.process.terminate()
+    wait_until(lambda: not service.child("beat"), 30, "Celery has heard")
+    with urllib.request.urlopen(f"{service.url}/health") as response:
+        assert response.status == 200
+    os.kill(worker, signal.SIGCONT)
+    assert service.process.wait(STOP_SECONDS) == 0
 
 
 def test_a_killed_serve_leaves_no_process(start):

@@ -96,3 +96,17 @@ def test_children_die_with_a_supervisor_that_is_killed(start):
     children = supervised.pids("first") + supervised.pids("second")
     supervised.process.kill()
     wait_until(lambda: not any(map(is_running, children)), 10, "no child is left")
+
+
+@pytest.mark.parametrize("kind", ["talking", "talking-unprefixed"])
+def test_a_full_disk_below_the_log_ends_neither_restarts_nor_reading(tmp_path, kind):
+    pids = tmp_path / "pids"
+    pids.touch()
+    command = [sys.executable, "-m", "tests.site.supervised", kind, str(pids)]
+    with open("/dev/full", "wb") as full, subprocess.Popen(command, cwd=BASE_DIR, stdout=full, stderr=full) as process:
+        try:
+            wait_until(pids.read_text, 20, "all that the child says was read")
+            os.kill(int(pids.read_text()), signal.SIGKILL)
+            wait_until(lambda: len(pids.read_text().splitlines()) == 2, 20, "the child is back")
+        finally:
+            process.kill()

@@ -6,6 +6,7 @@ import pytest
 from django.conf import settings as django_settings
 from django.contrib.auth import get_user_model
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
@@ -52,6 +53,22 @@ def test_a_page_that_refreshes_itself_leads_to_the_login_and_back(client, db, ne
     ]:
         headers = {"HX-Request": "true", "HX-Current-URL": page}
         assert client.get(lines, headers=headers).headers["HX-Redirect"] == f"/login/?next={after}"
+
+
+@pytest.mark.parametrize("name", ["translation_cancel", "translation_retry"])
+def test_a_job_that_is_deleted_meanwhile_is_not_there(pages, new_job, name):
+    job, deleted = new_job("a"), []
+
+    def delete(execute, sql, *args):
+        result = execute(sql, *args)
+        if sql.startswith("SELECT") and TranslationJob._meta.db_table in sql and not deleted:
+            deleted.append(job)  # once the view has found it
+            actions.delete(job)
+        return result
+
+    with connection.execute_wrapper(delete):
+        assert pages.post(reverse(name, args=[job.key])).status_code == 404
+    assert deleted
 
 
 def test_jobs_of_others_are_not_there(pages, new_job):

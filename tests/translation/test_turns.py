@@ -3,10 +3,14 @@
 import dataclasses
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from math import inf
 
 import pytest
+from django.utils import timezone
 
 from inference.batches.sender import CONCURRENCY
 from inference.translation import actions, runner, tasks
@@ -20,21 +24,23 @@ MANY_LINES = 5000
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers a text in capitals, or nothing but `server.refusal`, which is a status."""
+    """Answers a text in capitals, or `server.refusal`, which is a status, `server.refusals` times for each text."""
 
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
         (text,) = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["text_list"]
-        status = self.server.refusal or 200
-        reply = {"error": "refused"} if self.server.refusal else {"translations": [{"text": text.upper()}]}
+        self.server.asked[text] += 1
+        refused = self.server.refusal and self.server.asked[text] <= self.server.refusals
+        status = self.server.refusal if refused else 200
+        reply = {"error": "refused"} if refused else {"translations": [{"text": text.upper()}]}
         content = json.dumps(reply).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
+        self.server.answered += 1  # first: who reads the answer may look at once
         self.wfile.write(content)
-        self.server.answered += 1
 
     def log_message(self, format: str, *args: object) -> None:
         """Says nothing: thousands of lines are asked for."""
@@ -43,12 +49,17 @@ class Handler(BaseHTTPRequestHandler):
 class Endpoint(ThreadingHTTPServer):
     request_queue_size = CONCURRENCY
     refusal = 0
+    refusals = inf
     answered = 0
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked = Counter[str]()
 
 
 @pytest.fixture(autouse=True)
 def endpoint(settings, redis_url: str, transactional_db: None) -> Iterator[Endpoint]:
-    with Endpoint(("127.0.0.1", 0), Handler) as server:
+    with Endpoint() as server:
         settings.RWKV = dataclasses.replace(settings.RWKV, port=server.server_port)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -110,6 +121,14 @@ def test_a_job_whose_turn_fails_waits_behind_the_others(new_job, caplog):
     assert actions.cancel(failing)
 
 
+def test_a_lease_from_before_the_clock_was_set_back_is_void(new_job):
+    job = new_job("a")
+    TranslationJob.objects.claim(job.key)
+    TranslationJob.objects.update(lease_until=timezone.now() + timedelta(hours=1))
+    assert not TranslationJob.objects.leased()  # it keeps no other job from its turn
+    assert results(take_turn(job)) == [("done", "A")]
+
+
 def test_a_refused_key_is_told_at_every_line_and_one_may_try_again(new_job, endpoint):
     endpoint.refusal = 401
     job = take_turn(new_job("\n".join("a" * (CONCURRENCY + 2))))
@@ -118,6 +137,12 @@ def test_a_refused_key_is_told_at_every_line_and_one_may_try_again(new_job, endp
     endpoint.refusal = 0
     assert actions.retry_rest(job)
     assert (take_turn(job).status, job.failed, job.done) == (Status.COMPLETED, 0, job.total)
+
+
+def test_a_key_that_is_refused_once_fails_no_line(new_job, endpoint):
+    endpoint.refusal, endpoint.refusals = 401, 1
+    job = take_turn(new_job("a\nb\nc"))
+    assert (job.status, results(job)) == (Status.COMPLETED, [("done", "A"), ("done", "B"), ("done", "C")])
 
 
 def test_a_file_of_5000_lines_is_translated_whole_and_each_line_once(new_job, endpoint):
