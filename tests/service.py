@@ -1,5 +1,6 @@
 """A real `manage.py serve` for tests, with everything it writes in a folder of its own."""
 
+import itertools
 import os
 import signal
 import socket
@@ -9,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from inference.supervisor import TETHER
@@ -28,9 +30,15 @@ def wait_until(condition: Callable[[], object], seconds: float, what: str) -> No
         time.sleep(POLL_SECONDS)
 
 
+_ports = itertools.count(10_000 + 4_000 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) + os.getpid() % 1000)
+
+
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return sock.getsockname()[1]
+    """One below those that a kernel gives to whoever asks for any: nobody takes it before it is used."""
+    for port in _ports:
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("a count does not end")
 
 
 def descendants(pid: int) -> set[int]:
