@@ -45,7 +45,10 @@ class Viewer:
 
 
 class Feed:
-    """Looks while somebody watches, and rests when nobody does."""
+    """Looks while somebody watches, and rests when nobody does.
+
+    Leaving cancels no look: a cancellation can get lost in the thread that looks, and then there would be no end to it.
+    """
 
     def __init__(self) -> None:
         self._viewers: set[Viewer] = set()
@@ -63,18 +66,18 @@ class Feed:
 
     def leave(self, viewer: Viewer) -> None:
         self._viewers.discard(viewer)
-        if not self._viewers and self._looking:
-            self._looking.cancel()
-            self._looking = None
-            self._frames = {}
 
     async def _look(self) -> None:
-        for look in itertools.count():
-            try:
-                await self._look_once(charts=look % LOOKS_PER_CHARTS == 0)
-            except Exception:  # whatever it was: the page goes on with the next look
-                log.exception("a look at the operations failed")
-            await asyncio.sleep(LOOK_SECONDS)
+        looks = itertools.count()
+        try:
+            while self._viewers:
+                try:
+                    await self._look_once(charts=next(looks) % LOOKS_PER_CHARTS == 0)
+                except Exception:  # whatever it was: the page goes on with the next look
+                    log.exception("a look at the operations failed")
+                await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            self._frames = {}
 
     async def _look_once(self, *, charts: bool) -> None:
         snapshot = await database_sync_to_async(read_snapshot, thread_sensitive=False)()

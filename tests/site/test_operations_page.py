@@ -20,6 +20,7 @@ from inference.bus import keys, operations
 from inference.bus.messages import EngineSample, EngineStatus, ErrorRecord, ModelInfo, RunningRequest, RunningRow
 from inference.pages.operations import merge
 from inference.pages.operations_charts import STEP_SECONDS, steps_of
+from inference.pages.operations_feed import Feed
 from inference.pages.routing import websocket_urlpatterns
 from tests.service import wait_until
 
@@ -311,6 +312,17 @@ async def test_the_live_page_follows_the_engines(connection):
     put(connection, engine_status())
     assert "engine-7" in await part_of(live, "now")
     await live.disconnect()
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_nobody_looks_once_the_last_viewer_is_gone(connection):
+    others, feed = asyncio.all_tasks(), Feed()
+    for _ in range(2):
+        viewer = feed.join("en")
+        async with asyncio.timeout(10):
+            assert "Nothing runs or waits" in await viewer.take()
+            feed.leave(viewer)
+            await asyncio.gather(*asyncio.all_tasks() - others - {asyncio.current_task()})
 
 
 @pytest.mark.django_db(transaction=True)
