@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from tests.browser.visits import CHROMIUM, OPTIONS, visit
 from tests.service import Service
 
-expect.set_options(timeout=15_000)  # the machine may be busy with other tests
+expect.set_options(timeout=40_000)  # milliseconds: the machine may be busy with other tests
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ def visit(browser: Browser, url: str, **options: Any) -> Iterator[Page]:
     """
     context = browser.new_context(base_url=url, **{"viewport": DESKTOP, "locale": "en-US", **options})
     page = context.new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(40_000)
     complaints: list[str] = []
     page.complaints = complaints
     own = urlsplit(url).netloc
