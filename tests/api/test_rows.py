@@ -21,18 +21,20 @@ def outputs(row: int, finish: str) -> list[tuple[int, RowOutput]]:
     return [(row, step) for step in steps]
 
 
-def read(row: int, batches: list[list[tuple[int, RowOutput]]], stops: list[str]) -> tuple:
-    request = GenerationRequest(
-        rows=[Row(prompt=[1], sampling=Sampling()) for _ in range(2)],
+def request_of(rows: int, **fields) -> GenerationRequest:
+    return GenerationRequest(
+        rows=[Row(prompt=[1], sampling=Sampling()) for _ in range(rows)],
         model="m",
         endpoint="e",
         request_id="r",
         max_tokens=99,
         stop_ids=[],
-        stop_strings=stops,
-        logprobs=0,
+        **fields,
     )
-    writer = ChoiceWriter(row, request)
+
+
+def read(row: int, batches: list[list[tuple[int, RowOutput]]], stops: list[str]) -> tuple:
+    writer = ChoiceWriter(row, request_of(2, stop_strings=stops, logprobs=0))
     deltas = []
     for index, output in (pair for batch in batches for pair in joined(batch)):
         if index == row and not writer.ended:
@@ -64,14 +66,6 @@ def test_several_steps_at_once_are_read_as_one_after_another(stops, finish):
 
 
 async def test_a_grammar_that_is_too_large_for_all_rows_together_is_refused():
-    request = GenerationRequest(
-        rows=[Row(prompt=[1], sampling=Sampling()) for _ in range(1024)],
-        model="m",
-        endpoint="e",
-        request_id="r",
-        max_tokens=9,
-        stop_ids=[],
-        grammar="x" * 10**6,
-    )
+    request = request_of(1024, grammar="x" * 10**6)
     with pytest.raises(TooManyTokens, match="all grammars together, got 1024000000"):
         await describe_rows(request)
