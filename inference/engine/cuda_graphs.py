@@ -90,8 +90,8 @@ def row_buckets(slots: int) -> list[int]:
 
 
 def token_buckets() -> list[int]:
-    """At most a fifth is left over of a step of more than 256 tokens."""
-    return [*range(64, 512, 64), *range(512, 1024, 128), *range(1024, MOST_RECORDED_TOKENS + 1, 256)]
+    """What is left over of a step costs as much as tokens that are wanted: at most 31 of up to 1,024, then a sixteenth."""
+    return [*range(32, 1024, 32), *range(1024, 2048, 64), *range(2048, MOST_RECORDED_TOKENS + 1, 128)]
 
 
 def _bucket(buckets: Sequence[int], count: int) -> int:
