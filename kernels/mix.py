@@ -1,5 +1,7 @@
 """Residual add, LayerNorm, token shift and mixes in one pass."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -28,6 +30,21 @@ def mix_reference(
     return x, torch.addcmul(u, previous - u, mixes.unsqueeze(1))
 
 
+def kept_before(kept: Tensor, rows: DeviceRows) -> Tensor | None:
+    """kept [..., S, C] -> [..., B, C], what `mix` wants of rows of several tokens, while it writes `kept`.
+
+    Rows of one token are left out; None if there are no others.
+    """
+    if rows.lone:
+        return None
+    *planes, slots, width = kept.shape
+    before = torch.empty((*planes, len(rows.slots), width), dtype=kept.dtype, device=kept.device)
+    kernel("rwkv_kept_before")(
+        kept, before, rows.slots, math.prod(planes), slots, len(rows.slots), rows.singles, rows.counts, width,
+    )  # fmt: skip
+    return before
+
+
 def mix(
     x: Tensor,
     delta: Tensor | None,
@@ -35,18 +52,20 @@ def mix(
     bias: Tensor,
     mixes: Tensor,
     kept: Tensor,
+    before: Tensor | None,
     rows: DeviceRows,
     zeroed: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`mix_reference` for fp16, n = 1 or 6; `delta` may be fp32. Clears `zeroed`, fp32 [T, C], on the way."""
+    """`mix_reference` for fp16, n = 1 or 6; `delta` may be fp32. Clears `zeroed`, fp32 [T, C], on the way.
+
+    before: `kept_before` of `kept` [B, C].
+    """
     tokens, width = x.shape
     summed = x if delta is None else torch.empty_like(x)
     out = torch.empty((len(mixes), tokens, width), dtype=x.dtype, device=x.device)
-    # A row of several tokens is worked on by several blocks, so what its slot kept must not change meanwhile.
-    before, index = (kept, rows.slots) if rows.lone else (kept[rows.slots.long()], rows.numbers)
     is_float = delta is not None and delta.dtype == torch.float32
     kernel("rwkv_mix")(
-        len(mixes), int(is_float), x, delta, summed, weight, bias, mixes, before, index, kept, rows.slots,
-        rows.row_of, out, zeroed, tokens, width,
+        len(mixes), int(is_float), x, delta, summed, weight, bias, mixes, before, kept, rows.slots, rows.singles,
+        rows.counts, rows.row_of, out, zeroed, tokens, width,
     )  # fmt: skip
     return summed, out

@@ -50,7 +50,6 @@ class DeviceRows:
     slots:     [B]      the state slot of each row
     row_start: [B + 1]  position of each row's first token; the last entry is T
     row_of:    [T]      the row of each position
-    numbers:   [B]      0, 1, ... B - 1
     singles:   how many of the first rows have one token each
     counts:    None, or [2] where a recorded step finds `singles` and the number of rows; then `singles` and B are the
                most there may be
@@ -61,7 +60,6 @@ class DeviceRows:
         slots: Tensor,
         row_start: Tensor,
         row_of: Tensor,
-        numbers: Tensor,
         *,
         singles: int,
         counts: Tensor | None = None,
@@ -69,7 +67,6 @@ class DeviceRows:
         self.slots = slots
         self.row_start = row_start
         self.row_of = row_of
-        self.numbers = numbers
         self.singles = singles
         self.counts = counts
 
@@ -82,7 +79,7 @@ class DeviceRows:
     def single_tokens(cls, slots: Tensor) -> "DeviceRows":
         """One token per row: `slots` [B] int32."""
         numbers = torch.arange(len(slots) + 1, dtype=torch.int32, device=slots.device)
-        return cls(slots, numbers, numbers[:-1], numbers[:-1], singles=len(slots))
+        return cls(slots, numbers, numbers[:-1], singles=len(slots))
 
     @classmethod
     def of_lengths(cls, slots: Tensor, lengths: Sequence[int]) -> "DeviceRows":
@@ -90,10 +87,9 @@ class DeviceRows:
         length = torch.tensor(lengths, dtype=torch.int32)
         host = torch.zeros(len(lengths) + 1, dtype=torch.int32)
         torch.cumsum(length, 0, out=host[1:])
-        numbers = torch.arange(len(lengths), dtype=torch.int32)
-        row_of = torch.repeat_interleave(numbers, length)
+        row_of = torch.repeat_interleave(torch.arange(len(lengths), dtype=torch.int32), length)
         to = slots.device
-        pinned = [tensor.pin_memory() if to.type == "cuda" else tensor for tensor in (host, row_of, numbers)]
+        pinned = [tensor.pin_memory() if to.type == "cuda" else tensor for tensor in (host, row_of)]
         on_device = (tensor.to(to, non_blocking=True) for tensor in pinned)
         return cls(slots, *on_device, singles=count_singles(lengths))
 
@@ -111,8 +107,7 @@ class RecordedRows(DeviceRows):
         sizes = most_rows, most_rows + 1, 2, tokens, tokens
         self._data = torch.zeros(sum(sizes), dtype=torch.int32, device=device)
         slots, row_start, counts, row_of, self.ids = self._data.split(sizes)
-        numbers = torch.arange(most_rows, dtype=torch.int32, device=device)
-        super().__init__(slots, row_start, row_of, numbers, singles=most_rows, counts=counts)
+        super().__init__(slots, row_start, row_of, singles=most_rows, counts=counts)
         self.fill([], [], [])
 
     def fill(self, slots: Sequence[int], lengths: Sequence[int], ids: Sequence[int]) -> None:

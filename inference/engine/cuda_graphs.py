@@ -90,7 +90,7 @@ def row_buckets(slots: int) -> list[int]:
 
 
 def token_buckets() -> list[int]:
-    """What is left over of a step costs as much as tokens that are wanted: at most 31 of up to 1,024, then a sixteenth."""
+    """At most 31 tokens are left over of a step of up to 1,024, then a sixteenth: they cost as much as others."""
     return [*range(32, 1024, 32), *range(1024, 2048, 64), *range(2048, MOST_RECORDED_TOKENS + 1, 128)]
 
 

@@ -16,7 +16,7 @@ from inference.engine.model import LAYER_NORM_EPS
 from inference.engine.product_choice import Replay, recorded
 from inference.engine.weights import Checkpoint, Dimensions, Progress
 from kernels.activations import embed
-from kernels.mix import mix
+from kernels.mix import kept_before, mix
 from kernels.packed import DeviceRows
 from kernels.sparse_down import sparse_down
 from kernels.time_mix import HEAD_SIZE, time_mix
@@ -79,17 +79,19 @@ class CudaModel:
         output = LINEAR[self._choices.best("output", count)]
         up = LINEAR[self._choices.best("up", count)]
         down = self._choices.best("down", count)
-        x = embed(self.embedding, tokens)
         delta: Tensor | None = None
         v_first: Tensor | None = None
-        for block, shift, wkv in zip(self.blocks, state.shift, state.wkv, strict=True):
-            x, mixed = mix(x, delta, *block.ln1, block.mixes, shift[0], rows)
+        before = kept_before(state.shift, rows)
+        befores = [(None, None)] * len(self.blocks) if before is None else before
+        x = embed(self.embedding, tokens)
+        for block, shift, shift_before, wkv in zip(self.blocks, state.shift, befores, state.wkv, strict=True):
+            x, mixed = mix(x, delta, *block.ln1, block.mixes, shift[0], shift_before[0], rows)
             r, k, v, h = project(block, mixed)
             y = time_mix(r, k, v, lora_up_way(block, h), v_first, block.vectors, wkv, rows)
             v_first = v if v_first is None else v_first
             delta = output(y, block.output, "none")
             sums = torch.empty(x.shape, dtype=torch.float32, device=x.device) if down == "sparse" else None
-            x, mixed = mix(x, delta, *block.ln2, block.channel_mix, shift[1], rows, zeroed=sums)
+            x, mixed = mix(x, delta, *block.ln2, block.channel_mix, shift[1], shift_before[1], rows, zeroed=sums)
             h = up(mixed[0], block.up, "relu_squared")
             if sums is None:
                 delta = LINEAR[down](h, block.down, "none")

@@ -19,6 +19,7 @@ constexpr int kMaxThreads = 1024;
 constexpr int kMaxStrip = 16;
 constexpr int kMaxSlices = 8;
 constexpr int kWarpChannels = 32 * 8;
+constexpr int kRowsAtATime = 16;  // whose kept u is copied: a recorded step may have few
 constexpr float kEps = 1e-5f;
 
 template <typename Delta>
@@ -27,10 +28,11 @@ struct Mix {
   const Delta* delta;      // [T, C], or null
   half* x_out;             // [T, C]
   const half *weight, *bias, *mixes;
-  const half* before;      // before[before_index[row]] is u of the row's last token so far
-  const int* before_index;
-  half* kept;              // kept[slots[row]] receives its newest one
+  half* kept;              // kept[slots[row]] is u of the row's last token so far, and receives its newest one
+  const half* before;      // before[row] is a copy of that for rows of several tokens
   const int *slots, *row_of;
+  int singles;             // how many of the first rows have one token each
+  const int* counts;       // where a recorded step finds that; or null
   half* out;               // [mixes, T, C]
   float* zeroed;           // [T, C] to clear, or null
   int tokens, width;
@@ -152,6 +154,9 @@ __global__ void __launch_bounds__(kMaxThreads) mix_kernel(const __grid_constant_
   const bool mine = c < p.width, writes = mine && 0 <= in_slice && in_slice < p.slice;
   const int begin = blockIdx.x * p.strip, end = min(begin + p.strip, p.tokens);
   const auto at = [&](int64_t row) { return row * p.width + c; };
+  const int singles = p.counts != nullptr ? p.counts[0] : p.singles;
+  // A row of several tokens is worked on by several blocks, so what its slot kept may change meanwhile.
+  const auto before = [&](int row) { return load8(row < singles ? p.kept + at(p.slots[row]) : p.before + at(row)); };
 
   let_next_kernel_start();
   Half8 weight = {}, bias = {}, previous = {};
@@ -164,10 +169,9 @@ __global__ void __launch_bounds__(kMaxThreads) mix_kernel(const __grid_constant_
   int row = p.row_of[begin];
   bool first = begin == 0 || p.row_of[begin - 1] != row;
   // What slots kept is the last step's work; a copy of it is this step's.
-  const bool from_slots = p.before == p.kept;
-  if (writes && first && from_slots) previous = load8(p.before + at(p.before_index[row]));
+  if (writes && first && row < singles) previous = before(row);
   wait_for_previous_kernel();
-  if (writes && first && !from_slots) previous = load8(p.before + at(p.before_index[row]));
+  if (writes && first && row >= singles) previous = before(row);
   if (!first) {
     const Half8 x = mine ? residual(load_token(p, at(begin - 1))) : Half8();
     previous = normalised(x, mine, p.width, weight, bias, moments[(begin - 1) % 2]);
@@ -179,7 +183,7 @@ __global__ void __launch_bounds__(kMaxThreads) mix_kernel(const __grid_constant_
     const Half8 x = residual(coming);
     if (mine && t + 1 < end) coming = load_token(p, at(t + 1));
     const int next_row = t + 1 < p.tokens ? p.row_of[t + 1] : -1;
-    if (writes && first && t > begin) previous = load8(p.before + at(p.before_index[row]));
+    if (writes && first && t > begin) previous = before(row);
     const Half8 u = normalised(x, mine, p.width, weight, bias, moments[t % 2]);
     if (writes) {
       if (p.delta != nullptr) store8(p.x_out + at(t), x);
@@ -205,6 +209,19 @@ __global__ void __launch_bounds__(kMaxThreads) mix_kernel(const __grid_constant_
     previous = u;
     first = next_row != row;
     row = next_row;
+  }
+}
+
+__global__ void __launch_bounds__(kMaxThreads)
+    kept_before_kernel(const half* kept, half* before, const int* slots, int all_slots, int most_rows, int singles,
+                       const int* counts, int width) {
+  let_next_kernel_start();
+  wait_for_previous_kernel();
+  const int c = threadIdx.x * 8, rows = counts != nullptr ? counts[1] : most_rows;
+  if (c >= width) return;
+  for (int row = (counts != nullptr ? counts[0] : singles) + blockIdx.x; row < rows; row += gridDim.x) {
+    const half* const from = kept + (static_cast<int64_t>(blockIdx.y) * all_slots + slots[row]) * width;
+    store8(before + (static_cast<int64_t>(blockIdx.y) * most_rows + row) * width + c, load8(from + c));
   }
 }
 
@@ -237,13 +254,22 @@ cudaError_t run(Mix<Delta> p, void* stream) {
 
 }  // namespace
 
+// before[plane][row] = kept[plane][slots[row]] for the rows of several tokens. kept: [planes, all_slots, width], before:
+// [planes, rows, width]; `rows` is the most there may be, if `counts` says on the device how many there are.
+extern "C" int rwkv_kept_before(const void* kept, void* before, const int* slots, int planes, int all_slots, int rows,
+                                int singles, const int* counts, int width, void* stream) {
+  const int longer = counts != nullptr ? rows : rows - singles;
+  return launch(kept_before_kernel, dim3(std::min(longer, kRowsAtATime), planes), dim3(divided_up(width / 8, 32) * 32), 0,
+                stream, static_cast<const half*>(kept), static_cast<half*>(before), slots, all_slots, rows, singles,
+                counts, width);
+}
+
 // mixes is 6 (time mix) or 1 (channel mix); all fp16, but delta is fp32 with delta_is_float. width: a multiple of 8,
-// at most 8192. `before` is `kept` itself where every row has one token; otherwise a copy of it, which blocks read
-// while others write `kept`.
+// at most 8192. `before`: see rwkv_kept_before; null where every row has one token.
 extern "C" int rwkv_mix(int mixes, int delta_is_float, const void* x_in, const void* delta, void* x_out,
-                        const void* weight, const void* bias, const void* mix_weights, const void* before,
-                        const int* before_index, void* kept, const int* slots, const int* row_of, void* out,
-                        float* zeroed, int tokens, int width, void* stream) {
+                        const void* weight, const void* bias, const void* mix_weights, const void* before, void* kept,
+                        const int* slots, int singles, const int* counts, const int* row_of, void* out, float* zeroed,
+                        int tokens, int width, void* stream) {
   const auto with = [&](auto* typed_delta) {
     using Delta = std::remove_const_t<std::remove_pointer_t<decltype(typed_delta)>>;
     const Mix<Delta> p = {static_cast<const half*>(x_in),
@@ -252,11 +278,12 @@ extern "C" int rwkv_mix(int mixes, int delta_is_float, const void* x_in, const v
                           static_cast<const half*>(weight),
                           static_cast<const half*>(bias),
                           static_cast<const half*>(mix_weights),
-                          static_cast<const half*>(before),
-                          before_index,
                           static_cast<half*>(kept),
+                          static_cast<const half*>(before),
                           slots,
                           row_of,
+                          singles,
+                          counts,
                           static_cast<half*>(out),
                           zeroed,
                           tokens,

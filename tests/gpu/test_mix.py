@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kernels.mix import mix, mix_reference
+from kernels.mix import kept_before, mix, mix_reference
 from kernels.packed import DeviceRows
 from tests.gpu.accuracy import DEVICE, normal, poisoned_memory, random_slots, relative_error
 
@@ -41,7 +41,8 @@ def test_matches_float64(lengths: list[int], width: int, mixes: int, delta: str)
     kept_exactly = kept.double()
     _, exact = mix_reference(summed_exactly, None, weight.double(), bias.double(), factors.double(), kept_exactly, rows)
     with poisoned_memory():
-        summed, mixed = mix(x, added, weight, bias, factors, kept, rows, zeroed)
+        before = kept_before(kept, rows)
+        summed, mixed = mix(x, added, weight, bias, factors, kept, before, rows, zeroed)
 
     assert relative_error(summed, summed_exactly) < 1e-4
     assert relative_error(mixed, exact) < 1e-3
@@ -55,7 +56,20 @@ def test_a_token_gives_the_same_bits_wherever_it_lies() -> None:
     x, weight, bias, factors = normal(sum(lengths), width), normal(width), normal(width), normal(6, width)
     kept = normal(3, width)
     together = DeviceRows.of_lengths(torch.arange(3, device=DEVICE).int(), lengths)
-    _, all_mixed = mix(x, None, weight, bias, factors, kept.clone(), together)
+    before = kept_before(kept, together)
+    _, all_mixed = mix(x, None, weight, bias, factors, kept.clone(), before, together)
     alone = DeviceRows.of_lengths(torch.tensor([1], device=DEVICE).int(), [17])
-    _, mixed = mix(x[300:317].clone(), None, weight, bias, factors, kept.clone(), alone)
+    before = kept_before(kept, alone)
+    _, mixed = mix(x[300:317].clone(), None, weight, bias, factors, kept.clone(), before, alone)
     assert torch.equal(mixed, all_mixed[:, 300:317])
+
+
+@pytest.mark.parametrize("planes", [1, 5])
+def test_kept_before_is_that_of_the_rows_of_several_tokens(planes: int) -> None:
+    lengths, width = [1] * 40 + [2] * 70 + [1], 1032
+    kept = normal(planes, len(lengths) + SPARE, width)
+    slots = random_slots(len(lengths), SPARE)
+    with poisoned_memory():
+        before = kept_before(kept, DeviceRows.of_lengths(slots, lengths))
+    assert before is not None and torch.equal(before[:, 40:], kept[:, slots.long()][:, 40:])
+    assert kept_before(kept, DeviceRows.single_tokens(slots)) is None

@@ -9,7 +9,7 @@ from inference.bus.messages import Sampling
 from inference.engine.backend import Chunk, StepPlan
 from inference.engine.cuda_backend import LONG_TOKENS, CudaBackend
 from inference.engine.synthetic import make_checkpoint
-from kernels.mix import mix
+from kernels.mix import kept_before, mix
 from kernels.packed import DeviceRows, RecordedRows
 from kernels.time_mix import HEAD_SIZE, VECTORS, time_mix
 from tests.gpu.accuracy import DEVICE, normal, poisoned_memory, relative_error
@@ -53,13 +53,15 @@ def test_kernels_agree_with_those_of_a_step_that_is_not_recorded(
     state = normal(SLOTS, width // HEAD_SIZE, HEAD_SIZE, HEAD_SIZE, scale=0.2, dtype=state_dtype)
 
     kept_plain, state_plain = kept.clone(), state.clone()
-    _, mixed_plain = mix(x[:tokens], None, weight, bias, factors, kept_plain, plain)
+    before_plain = kept_before(kept_plain, plain)
+    _, mixed_plain = mix(x[:tokens], None, weight, bias, factors, kept_plain, before_plain, plain)
     parts = [tensor[:tokens].contiguous() for tensor in (r, k, v)]
     out_plain = time_mix(
         *parts, lora[:, :tokens].contiguous(), v_first[:tokens].contiguous(), vectors, state_plain, plain
     )
     with poisoned_memory():
-        _, mixed = mix(x, None, weight, bias, factors, kept, recorded)
+        before = kept_before(kept, recorded)
+        _, mixed = mix(x, None, weight, bias, factors, kept, before, recorded)
         out = time_mix(r, k, v, lora, v_first, vectors, state, recorded)
 
     assert torch.isfinite(out).all() and torch.isfinite(mixed).all()
