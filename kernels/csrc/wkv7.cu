@@ -13,13 +13,16 @@
 //
 // Operands are fp16, sums and the state fp32. A block owns a head of a row, and then of another one: some warps derive
 // the next chunk's matrices, while four others, each with 16 rows of S in registers, go through the present one.
+#include <algorithm>
+
 #include "wkv7_chunk.cuh"
 
 namespace {
 
 constexpr int kSteppers = 128;                  // threads that step
 constexpr int kFewBlocks = 132;                 // up to here a block has a multiprocessor for itself
-constexpr int kRowsAtATime = 64;                // a recorded step may have few rows, and blocks without one take time
+constexpr int kRowsAtATime = 64;
+constexpr int kTokensPerRow = 64;               // a recorded step may have few rows, and blocks without one take time
 constexpr int kTiles = kHead / 8;
 
 DEVICE void scale_columns(float (&s)[kTiles][4], const float (&scale)[kHead], int lane) {
@@ -204,6 +207,7 @@ extern "C" int rwkv_wkv7(const void* r, const void* k, const void* v, const void
   }
   const int longer = counts != nullptr ? rows : rows - singles, heads = width / kHead;
   if (longer == 0) return cudaSuccess;
-  const dim3 grid(heads, longer < kRowsAtATime ? longer : kRowsAtATime);
-  return heads * longer <= kFewBlocks ? run<2>(p, grid, float_state, stream) : run<4>(p, grid, float_state, stream);
+  const int likely = counts != nullptr ? (tokens + kTokensPerRow - 1) / kTokensPerRow : longer;
+  const dim3 grid(heads, std::min(likely, kRowsAtATime));
+  return heads * likely <= kFewBlocks ? run<2>(p, grid, float_state, stream) : run<4>(p, grid, float_state, stream);
 }
