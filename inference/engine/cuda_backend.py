@@ -95,8 +95,9 @@ class CudaBackend(SlotStates):
     def _clear_fresh(self) -> None:
         if self._fresh:
             slots = self._upload(sorted(self._fresh)).long()
-            self._state.shift.index_fill_(2, slots, 0)
-            self._state.wkv.index_fill_(1, slots, 0)
+            # As large words: PyTorch fills element by element.
+            self._state.shift.view(torch.int64).index_fill_(2, slots, 0)
+            self._state.wkv.view(torch.int64).index_fill_(1, slots, 0)
             self._fresh.clear()
 
     @torch.inference_mode()
