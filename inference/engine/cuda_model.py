@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from inference.engine.cuda_block import Block
-from inference.engine.cuda_products import HEAD, LINEAR, LORA_UP, PROJECT, measure_products, open_choices
+from inference.engine.cuda_products import HEAD, INPUTS, LINEAR, LORA_UP, measure_products, open_choices
 from inference.engine.model import LAYER_NORM_EPS
 from inference.engine.product_choice import Replay, recorded
 from inference.engine.weights import Checkpoint, Dimensions, Progress
@@ -74,8 +74,8 @@ class CudaModel:
     def forward(self, tokens: Tensor, state: CudaState, rows: DeviceRows) -> tuple[Tensor, Tensor]:
         """tokens [T] int32, packed. Advances `state`; returns (x, delta), whose sum [T, C] is the hidden state."""
         count = len(tokens)
-        project = PROJECT[self._choices.best("project", count)]
-        lora_up_way = LORA_UP[self._choices.best("lora_up", count)]
+        inputs = INPUTS[self._choices.best("inputs", count)]
+        lora_up = LORA_UP[self._choices.best("lora_up", count)]
         output = LINEAR[self._choices.best("output", count)]
         up = LINEAR[self._choices.best("up", count)]
         down = self._choices.best("down", count)
@@ -86,8 +86,8 @@ class CudaModel:
         x = embed(self.embedding, tokens)
         for block, shift, shift_before, wkv in zip(self.blocks, state.shift, befores, state.wkv, strict=True):
             x, mixed = mix(x, delta, *block.ln1, block.mixes, shift[0], shift_before[0], rows)
-            r, k, v, h = project(block, mixed)
-            y = time_mix(r, k, v, lora_up_way(block, h), v_first, block.vectors, wkv, rows)
+            (r, k, v), lora = inputs(block, mixed, lora_up)
+            y = time_mix(r, k, v, lora, v_first, block.vectors, wkv, rows)
             v_first = v if v_first is None else v_first
             delta = output(y, block.output, "none")
             sums = torch.empty(x.shape, dtype=torch.float32, device=x.device) if down == "sparse" else None

@@ -4,6 +4,7 @@ Our own kernels read weights at the memory's speed, which is what counts for few
 better one for many. Where the border lies is measured, by `inference.engine.product_choice`.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -21,42 +22,82 @@ from kernels.sparse_down import MAX_ROWS as SPARSE_ROWS
 from kernels.sparse_down import sparse_down
 
 OWN_ROWS = 1024  # our products are not tried for more rows than this
+BY_LIBRARY = ("library", "library beside")
 ACTIVE_SHARE = 0.1  # of the neurons of a channel mix, in trained models
 
 
-def _project_in_one_launch(block: Block, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """mixed [6, T, C] -> r, k, v [T, C], and the low-rank activations side by side [T, sum of ranks]."""
-    rkv, h, lora = _project_outputs(block, mixed)
+LoraUp = Callable[[Block, Tensor], Tensor]
+
+
+def _inputs_in_one_launch(block: Block, mixed: Tensor, up: LoraUp) -> tuple[Tensor, Tensor]:
+    """mixed [6, T, C] -> r, k and v [3, T, C]; w, a, v and g before bias and sigmoid [4, T, C]."""
+    rkv = torch.empty_like(mixed[:3])
+    h, lora = _lora_products(block, mixed)
     skinny_products([*map(Product, mixed[:3], block.projections, rkv), *lora])
-    return *rkv, h
+    return rkv, up(block, h)
 
 
-def _project_lora_apart(block: Block, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    rkv, h, lora = _project_outputs(block, mixed)
-    torch.bmm(mixed[:3], block.projections.mT, out=rkv)
+def _inputs_lora_apart(block: Block, mixed: Tensor, up: LoraUp) -> tuple[Tensor, Tensor]:
+    return _project(block, mixed), up(block, _lora_in_own(block, mixed))
+
+
+def _inputs_by_library(block: Block, mixed: Tensor, up: LoraUp) -> tuple[Tensor, Tensor]:
+    return _project(block, mixed), up(block, _lora_in_by_library(block, mixed))
+
+
+def _inputs_lora_beside(block: Block, mixed: Tensor, up: LoraUp) -> tuple[Tensor, Tensor]:
+    return _beside(block, mixed, lambda: up(block, _lora_in_own(block, mixed)))
+
+
+def _inputs_by_library_beside(block: Block, mixed: Tensor, up: LoraUp) -> tuple[Tensor, Tensor]:
+    return _beside(block, mixed, lambda: up(block, _lora_in_by_library(block, mixed)))
+
+
+def _beside(block: Block, mixed: Tensor, low_rank: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+    """The low-rank chain on a stream of its own: it fills the multiprocessors that the projections' last tiles leave.
+
+    Both streams join again, so neither can take the other's memory too early.
+    """
+    main, side = torch.cuda.current_stream(mixed.device), _side_stream(mixed.device)
+    side.wait_stream(main)
+    rkv = _project(block, mixed)  # launched first: the chain waits for room, not the projections
+    with torch.cuda.stream(side):
+        lora = low_rank()
+    main.wait_stream(side)
+    return rkv, lora
+
+
+@functools.cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
+
+
+def _project(block: Block, mixed: Tensor) -> Tensor:
+    return torch.bmm(mixed[:3], block.projections.mT)
+
+
+def _lora_in_own(block: Block, mixed: Tensor) -> Tensor:
+    h, lora = _lora_products(block, mixed)
     skinny_products(lora)
-    return *rkv, h
+    return h
 
 
-def _project_by_library(block: Block, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    rkv, h, lora = _project_outputs(block, mixed)
-    torch.bmm(mixed[:3], block.projections.mT, out=rkv)
+def _lora_in_by_library(block: Block, mixed: Tensor) -> Tensor:
+    h, lora = _lora_products(block, mixed)
     for product in lora:
         torch.mm(product.x, product.w.T, out=product.y)
     lora_activation(h, block.ranks[0], sum(block.ranks[:3]))
-    return *rkv, h
+    return h
 
 
-def _project_outputs(block: Block, mixed: Tensor) -> tuple[Tensor, Tensor, list[Product]]:
-    """r, k and v [3, T, C], the low-rank activations [T, sum of ranks], and the products that fill the latter."""
-    tokens = mixed.shape[1]
+def _lora_products(block: Block, mixed: Tensor) -> tuple[Tensor, list[Product]]:
+    """The low-rank activations side by side [T, sum of ranks], and the products that fill them."""
     inputs = dict(zip(MIX_ORDER, mixed, strict=True))
-    h = mixed.new_empty((tokens, sum(block.ranks)))
-    lora = [
+    h = mixed.new_empty((mixed.shape[1], sum(block.ranks)))
+    return h, [
         Product(inputs[name], block.lora_in[name], part, LORA_ACTIVATION[name])
         for name, part in zip(LORA_ORDER, h.split(block.ranks, dim=1), strict=True)
     ]
-    return torch.empty_like(mixed[:3]), h, lora
 
 
 def _lora_up_own(block: Block, h: Tensor) -> Tensor:
@@ -102,7 +143,13 @@ def _head_by_library(hidden: Tensor, weight: Tensor) -> Tensor:
     return torch.mm(hidden, weight.T, out_dtype=torch.float32)
 
 
-PROJECT = {"one": _project_in_one_launch, "two": _project_lora_apart, "library": _project_by_library}
+INPUTS = {
+    "one": _inputs_in_one_launch,
+    "two": _inputs_lora_apart,
+    "library": _inputs_by_library,
+    "two beside": _inputs_lora_beside,
+    "library beside": _inputs_by_library_beside,
+}
 LORA_UP = {"own": _lora_up_own, "products": _lora_up_as_products, "library": _lora_up_by_library}
 LINEAR = {"own": _linear_own, "library": _linear_by_library}
 HEAD = {"own": _head_own, "library": _head_by_library}
@@ -122,9 +169,9 @@ def measure_products(choices: Choices, blocks: Sequence[Block], head: Tensor, *,
     def random(*shape: int) -> Tensor:
         return torch.randn(shape, dtype=torch.float16, device=head.device)
 
-    def project(rows: int) -> Mapping[str, Way]:
-        mixed = random(len(MIX_ORDER), rows, width)
-        return _tried(PROJECT, rows, lambda way, layer: way(blocks[layer], mixed))
+    def inputs(rows: int) -> Mapping[str, Way]:
+        mixed, up = random(len(MIX_ORDER), rows, width), LORA_UP[choices.best("lora_up", rows)]
+        return _tried(INPUTS, rows, lambda way, layer: way(blocks[layer], mixed, up))
 
     def up_lora(rows: int) -> Mapping[str, Way]:
         h = {total: random(rows, total) for total in {sum(block.ranks) for block in blocks}}  # layers may differ
@@ -151,8 +198,8 @@ def measure_products(choices: Choices, blocks: Sequence[Block], head: Tensor, *,
         return _tried(HEAD, rows, lambda way, _: way(x, head))
 
     kinds: dict[str, tuple[Sequence[int], Callable[[int], Mapping[str, Way]]]] = {
-        "project": (layers, project),
         "lora_up": (layers, up_lora),
+        "inputs": (layers, inputs),
         "output": (layers, partial(linear, lambda block: block.output, "none")),
         "up": (layers, partial(linear, lambda block: block.up, "relu_squared")),
         "down": (layers, down),
@@ -164,4 +211,4 @@ def measure_products(choices: Choices, blocks: Sequence[Block], head: Tensor, *,
 
 def _tried(ways: Mapping[str, Callable[..., object]], rows: int, run: Callable[[Any, int], object]) -> dict[str, Way]:
     """`run` of each of `ways` that is worth trying for so many rows."""
-    return {name: partial(run, way) for name, way in ways.items() if name == "library" or rows <= OWN_ROWS}
+    return {name: partial(run, way) for name, way in ways.items() if name in BY_LIBRARY or rows <= OWN_ROWS}
