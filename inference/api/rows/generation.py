@@ -15,9 +15,9 @@ from inference.bus.messages import RowOutput, TokenLogprobs
 
 # A process with few streams hands every token on as it comes; one with many gathers some per event,
 # since an event costs far more than a token: the more streams, the longer.
-BUSY_ROWS = 32
+BUSY_ROWS = 16
 GATHER_TOKENS = 8
-GATHER_SECONDS_PER_ROW = 0.0004
+GATHER_SECONDS_PER_ROW = 0.0006
 GATHER_SECONDS = 0.15  # the longest
 
 
