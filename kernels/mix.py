@@ -18,9 +18,10 @@ def mix_reference(
     """Return (x + delta [T, C], mixed [n, T, C]) and put each row's last u into `kept` [S, C].
 
     u = LayerNorm(x + delta); mixed_n[t] = u[t] + (u[t-1] - u[t]) * mixes_n, where u[-1] is what the row's
-    slot has kept. x, delta: [T, C]; weight, bias: [C]; mixes: [n, C].
+    slot has kept. x: [T, C]; delta: [T, C], or [2, T, C] if it is a sum of two; weight, bias: [C]; mixes: [n, C].
     """
-    x = x if delta is None else x + delta.to(x.dtype)
+    if delta is not None:
+        x = x + (delta.sum(0) if delta.dim() == 3 else delta).to(x.dtype)
     u = F.layer_norm(x, weight.shape, weight, bias, EPS)
     previous = torch.empty_like(u)
     previous[1:] = u[:-1]
@@ -56,16 +57,22 @@ def mix(
     rows: DeviceRows,
     zeroed: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`mix_reference` for fp16, n = 1 or 6; `delta` may be fp32. Clears `zeroed`, fp32 [T, C], on the way.
+    """`mix_reference` for fp16, n = 1 or 6; a `delta` [T, C] may be fp32. Clears `zeroed`, fp32 [T, C], on the way.
 
     before: `kept_before` of `kept` [B, C].
     """
     tokens, width = x.shape
     summed = x if delta is None else torch.empty_like(x)
     out = torch.empty((len(mixes), tokens, width), dtype=x.dtype, device=x.device)
-    is_float = delta is not None and delta.dtype == torch.float32
     kernel("rwkv_mix")(
-        len(mixes), int(is_float), x, delta, summed, weight, bias, mixes, before, kept, rows.slots, rows.singles,
+        len(mixes), _delta_kind(delta), x, delta, summed, weight, bias, mixes, before, kept, rows.slots, rows.singles,
         rows.counts, rows.row_of, out, zeroed, tokens, width,
     )  # fmt: skip
     return summed, out
+
+
+def _delta_kind(delta: Tensor | None) -> int:
+    """As kernels/csrc/mix.cu knows them."""
+    if delta is None:
+        return 0
+    return 2 if delta.dim() == 3 else int(delta.dtype == torch.float32)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from inference.engine.cuda_block import Block
-from inference.engine.cuda_products import HEAD, INPUTS, LINEAR, LORA_UP, measure_products, open_choices
+from inference.engine.cuda_products import DOWN, HEAD, INPUTS, LINEAR, LORA_UP, measure_products, open_choices
 from inference.engine.model import LAYER_NORM_EPS
 from inference.engine.product_choice import Replay, recorded
 from inference.engine.weights import Checkpoint, Dimensions, Progress
@@ -94,12 +94,12 @@ class CudaModel:
             x, mixed = mix(x, delta, *block.ln2, block.channel_mix, shift[1], shift_before[1], rows, zeroed=sums)
             h = up(mixed[0], block.up, "relu_squared")
             if sums is None:
-                delta = LINEAR[down](h, block.down, "none")
+                delta = DOWN[down](h, block.down, "none")
             else:
                 sparse_down(h, block.down_by_neuron, sums)
                 delta = sums
         assert delta is not None, "a model has at least one layer"
-        return x, delta
+        return x, delta.sum(0) if delta.dim() == 3 else delta
 
     def logits(self, x: Tensor, delta: Tensor) -> Tensor:
         """(x, delta) [N, C] of the wanted positions -> logits [N, V] fp32."""

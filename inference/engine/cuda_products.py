@@ -22,7 +22,7 @@ from kernels.sparse_down import MAX_ROWS as SPARSE_ROWS
 from kernels.sparse_down import sparse_down
 
 OWN_ROWS = 1024  # our products are not tried for more rows than this
-BY_LIBRARY = ("library", "library beside")
+BY_LIBRARY = ("library", "library beside", "halves")
 ACTIVE_SHARE = 0.1  # of the neurons of a channel mix, in trained models
 
 
@@ -133,6 +133,12 @@ def _linear_by_library(x: Tensor, weight: Tensor, activation: str) -> Tensor:
     return y
 
 
+def _down_in_halves(x: Tensor, weight: Tensor, activation: str) -> Tensor:
+    """-> [2, T, C], to be added up: twice the tiles without the pass that cuBLAS needs where it splits the sum."""
+    halves = x.view(len(x), 2, -1).transpose(0, 1), weight.view(len(weight), 2, -1).permute(1, 2, 0)
+    return torch.bmm(*halves)
+
+
 def _head_own(hidden: Tensor, weight: Tensor) -> Tensor:
     logits = torch.empty((len(hidden), len(weight)), dtype=torch.float32, device=hidden.device)
     skinny_products([Product(hidden, weight, logits)])
@@ -152,6 +158,7 @@ INPUTS = {
 }
 LORA_UP = {"own": _lora_up_own, "products": _lora_up_as_products, "library": _lora_up_by_library}
 LINEAR = {"own": _linear_own, "library": _linear_by_library}
+DOWN = LINEAR | {"halves": _down_in_halves}  # beside `sparse_down`
 HEAD = {"own": _head_own, "library": _head_by_library}
 
 
@@ -180,12 +187,13 @@ def measure_products(choices: Choices, blocks: Sequence[Block], head: Tensor, *,
             ways.pop("products", None)
         return ways
 
-    def linear(weight: Callable[[Block], Tensor], activation: str, rows: int) -> dict[str, Way]:
+    def linear(weight: Callable[[Block], Tensor], activation: str, rows: int) -> Mapping[str, Way]:
         x = random(rows, weight(blocks[0]).shape[1])
         return _tried(LINEAR, rows, lambda way, layer: way(x, weight(blocks[layer]), activation))
 
     def down(rows: int) -> Mapping[str, Way]:
-        ways = linear(lambda block: block.down, "none", rows)
+        x = random(rows, blocks[0].down.shape[1])
+        ways = _tried(DOWN, rows, lambda way, layer: way(x, blocks[layer].down, "none"))
         if sparse and rows <= SPARSE_ROWS:
             h = random(rows, blocks[0].up.shape[0])
             h = torch.where(torch.rand_like(h) < ACTIVE_SHARE, h, torch.zeros_like(h))

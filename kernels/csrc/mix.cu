@@ -22,10 +22,14 @@ constexpr int kWarpChannels = 32 * 8;
 constexpr int kRowsAtATime = 16;  // whose kept u is copied: a recorded step may have few
 constexpr float kEps = 1e-5f;
 
+struct InTwo {  // fp16 in two parts that add up
+  half part;
+};
+
 template <typename Delta>
 struct Mix {
   const half* x_in;        // [T, C]
-  const Delta* delta;      // [T, C], or null
+  const Delta* delta;      // [T, C], or [2, T, C] if in two, or null
   half* x_out;             // [T, C]
   const half *weight, *bias, *mixes;
   half* kept;              // kept[slots[row]] is u of the row's last token so far, and receives its newest one
@@ -61,7 +65,7 @@ struct Delta8;
 template <>
 struct Delta8<half> {
   Half8 value;
-  DEVICE void load(const half* p) { value = load8(p); }
+  DEVICE void load(const half* p, int64_t) { value = load8(p); }
   DEVICE void add_to(float* x) const {
     float d[8];
     to_floats(value, d);
@@ -70,9 +74,21 @@ struct Delta8<half> {
   }
 };
 template <>
+struct Delta8<InTwo> {
+  Delta8<half> parts[2];
+  DEVICE void load(const InTwo* p, int64_t apart) {
+    parts[0].load(&p->part, 0);
+    parts[1].load(&p[apart].part, 0);
+  }
+  DEVICE void add_to(float* x) const {
+    parts[0].add_to(x);
+    parts[1].add_to(x);
+  }
+};
+template <>
 struct Delta8<float> {
   float4 low, high;
-  DEVICE void load(const float* p) {
+  DEVICE void load(const float* p, int64_t) {
     low = *reinterpret_cast<const float4*>(p);
     high = *reinterpret_cast<const float4*>(p + 4);
   }
@@ -98,7 +114,7 @@ template <typename Delta>
 DEVICE Token<Delta> load_token(const Mix<Delta>& p, int64_t at) {
   Token<Delta> token = {};
   token.x = load8(p.x_in + at);
-  if (p.delta != nullptr) token.delta.load(p.delta + at);
+  if (p.delta != nullptr) token.delta.load(p.delta + at, static_cast<int64_t>(p.tokens) * p.width);
   return token;
 }
 
@@ -264,9 +280,9 @@ extern "C" int rwkv_kept_before(const void* kept, void* before, const int* slots
                 counts, width);
 }
 
-// mixes is 6 (time mix) or 1 (channel mix); all fp16, but delta is fp32 with delta_is_float. width: a multiple of 8,
-// at most 8192. `before`: see rwkv_kept_before; null where every row has one token.
-extern "C" int rwkv_mix(int mixes, int delta_is_float, const void* x_in, const void* delta, void* x_out,
+// mixes is 6 (time mix) or 1 (channel mix); all fp16, but delta is of delta_kind: 0 fp16, 1 fp32, 2 fp16 in two parts.
+// width: a multiple of 8, at most 8192. `before`: see rwkv_kept_before; null where every row has one token.
+extern "C" int rwkv_mix(int mixes, int delta_kind, const void* x_in, const void* delta, void* x_out,
                         const void* weight, const void* bias, const void* mix_weights, const void* before, void* kept,
                         const int* slots, int singles, const int* counts, const int* row_of, void* out, float* zeroed,
                         int tokens, int width, void* stream) {
@@ -292,5 +308,6 @@ extern "C" int rwkv_mix(int mixes, int delta_is_float, const void* x_in, const v
                           0};
     return mixes == 6 ? run<6>(p, stream) : run<1>(p, stream);
   };
-  return delta_is_float ? with(static_cast<const float*>(delta)) : with(static_cast<const half*>(delta));
+  if (delta_kind == 2) return with(static_cast<const InTwo*>(delta));
+  return delta_kind == 1 ? with(static_cast<const float*>(delta)) : with(static_cast<const half*>(delta));
 }

@@ -26,18 +26,24 @@ LENGTHS = {
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
 @pytest.mark.parametrize("width", [320, 768, 2560, 4096, 8192])
 @pytest.mark.parametrize("mixes", [1, 6])
-@pytest.mark.parametrize("delta", ["none", "half", "float"])
+@pytest.mark.parametrize("delta", ["none", "half", "float", "in two"])
 def test_matches_float64(lengths: list[int], width: int, mixes: int, delta: str) -> None:
     tokens = sum(lengths)
     rows = DeviceRows.of_lengths(random_slots(len(lengths), SPARE), lengths)
     x, weight, bias, kept = normal(tokens, width), normal(width), normal(width), normal(len(lengths) + SPARE, width)
     x[:, 5] += 200  # models have such channels
     factors = torch.rand(mixes, width, device=DEVICE).half()
-    added = {"none": None, "half": normal(tokens, width), "float": normal(tokens, width, dtype=torch.float32)}[delta]
+    added = {
+        "none": None,
+        "half": normal(tokens, width),
+        "float": normal(tokens, width, dtype=torch.float32),
+        "in two": normal(2, tokens, width),
+    }[delta]
     zeroed = normal(tokens, width, dtype=torch.float32)
 
     # The sum is kept in fp16, and what follows starts from that.
-    summed_exactly = x.double() if added is None else (x.double() + added.double()).half().double()
+    exactly_added = 0 if added is None else added.double().sum(0) if added.dim() == 3 else added.double()
+    summed_exactly = (x.double() + exactly_added).half().double()
     kept_exactly = kept.double()
     _, exact = mix_reference(summed_exactly, None, weight.double(), bias.double(), factors.double(), kept_exactly, rows)
     with poisoned_memory():
