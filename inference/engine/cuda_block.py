@@ -7,8 +7,10 @@ from torch import Tensor
 from kernels.time_mix import VECTORS
 
 RANK_MULTIPLE = 32  # ranks are padded with zeros to what the kernels' fragments want
-PROJECTIONS = ("receptance", "key", "value")
-MIX_ORDER = "rkvwag"  # order of the mixed inputs; r, k and v come first and together
+PROJECTIONS = ("value", "receptance", "key")
+# Order of the mixed inputs: what w, a and v make of theirs is one batched product, and so is what v, r and k make.
+MIX_ORDER = "wavrkg"
+SMALL, PROJECTED = slice(0, 3), slice(2, 5)
 LORA_ORDER = "wavg"
 LORA_ACTIVATION = {"w": "tanh", "a": "none", "v": "none", "g": "sigmoid"}
 
@@ -33,7 +35,9 @@ class Block:
         # w, a and v get one rank, the largest of theirs, so that one batched product can serve all three.
         small = max(len(weights[f"att.{name}2"]) for name in LORA_ORDER[:3])
         ranks = dict(zip(LORA_ORDER, (small, small, small, len(weights["att.g2"])), strict=True))
-        self.lora_in = {name: _padded(weights[f"att.{name}1"].T, rank) for name, rank in ranks.items()}  # [rank, C]
+        inner = [_padded(weights[f"att.{name}1"].T, rank) for name, rank in ranks.items()]
+        self.lora_in_small = torch.stack(inner[:3])  # [3, rank, C]
+        self.lora_in = dict(zip(LORA_ORDER, [*self.lora_in_small, inner[3]], strict=True))  # four [rank, C]
         outer = [_padded(weights[f"att.{name}2"], rank).T.contiguous() for name, rank in ranks.items()]
         self.lora_out_small = torch.stack(outer[:3])  # [3, C, rank]
         self.lora_out = [*self.lora_out_small, outer[3]]  # four [C, rank]

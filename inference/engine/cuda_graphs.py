@@ -85,13 +85,15 @@ class Graphs:
 
 def row_buckets(slots: int) -> list[int]:
     """Fine steps for few rows, then multiples of what fills product tiles."""
-    sizes = [1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, *range(80, 256, 16), *range(256, slots, 64)]
+    fine = [1, 2, 3, 4, 6, *range(8, 32, 4), *range(32, 64, 8), *range(64, 256, 16), *range(256, 512, 32)]
+    sizes = [*fine, *range(512, slots, 64)]
     return sorted({size for size in sizes if size < slots} | {slots})
 
 
 def token_buckets() -> list[int]:
-    """At most 31 tokens are left over of a step of up to 1,024, then a sixteenth: they cost as much as others."""
-    return [*range(32, 1024, 32), *range(1024, 2048, 64), *range(2048, MOST_RECORDED_TOKENS + 1, 128)]
+    """Few tokens are left over of a step, as they cost as much as others: at most a sixteenth, from 256 on."""
+    fine = [*range(16, 512, 16), *range(512, 1024, 32)]
+    return [*fine, *range(1024, 2048, 64), *range(2048, MOST_RECORDED_TOKENS + 1, 128)]
 
 
 def _bucket(buckets: Sequence[int], count: int) -> int:
@@ -103,4 +105,5 @@ def _recorded(run: Callable[[], Results], pool: Any) -> tuple[Callable[[], None]
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, pool=pool):
         results = run()
+    graph.replay()  # the first run loads the graph, which holds the host up for as long as a large step takes
     return graph.replay, results

@@ -86,7 +86,7 @@ class CudaModel:
         x = embed(self.embedding, tokens)
         for block, shift, shift_before, wkv in zip(self.blocks, state.shift, befores, state.wkv, strict=True):
             x, mixed = mix(x, delta, *block.ln1, block.mixes, shift[0], shift_before[0], rows)
-            (r, k, v), lora = inputs(block, mixed, lora_up)
+            (v, r, k), lora = inputs(block, mixed, lora_up)
             y = time_mix(r, k, v, lora, v_first, block.vectors, wkv, rows)
             v_first = v if v_first is None else v_first
             delta = output(y, block.output, "none")

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from inference.engine.cuda_block import LORA_ACTIVATION, LORA_ORDER, MIX_ORDER, Block
+from inference.engine.cuda_block import LORA_ACTIVATION, LORA_ORDER, MIX_ORDER, PROJECTED, SMALL, Block
 from inference.engine.product_choice import Choices, Way
 from kernels.activations import lora_activation, relu_squared
 from kernels.build import cache_directory
@@ -30,11 +30,11 @@ LoraUp = Callable[[Block, Tensor], Tensor]
 
 
 def _inputs_in_one_launch(block: Block, mixed: Tensor, up: LoraUp) -> tuple[Tensor, Tensor]:
-    """mixed [6, T, C] -> r, k and v [3, T, C]; w, a, v and g before bias and sigmoid [4, T, C]."""
-    rkv = torch.empty_like(mixed[:3])
+    """mixed [6, T, C] -> v, r and k [3, T, C]; w, a, v and g before bias and sigmoid [4, T, C]."""
+    projected = torch.empty_like(mixed[PROJECTED])
     h, lora = _lora_products(block, mixed)
-    skinny_products([*map(Product, mixed[:3], block.projections, rkv), *lora])
-    return rkv, up(block, h)
+    skinny_products([*map(Product, mixed[PROJECTED], block.projections, projected), *lora])
+    return projected, up(block, h)
 
 
 def _inputs_lora_apart(block: Block, mixed: Tensor, up: LoraUp) -> tuple[Tensor, Tensor]:
@@ -60,11 +60,11 @@ def _beside(block: Block, mixed: Tensor, low_rank: Callable[[], Tensor]) -> tupl
     """
     main, side = torch.cuda.current_stream(mixed.device), _side_stream(mixed.device)
     side.wait_stream(main)
-    rkv = _project(block, mixed)  # launched first: the chain waits for room, not the projections
+    projected = _project(block, mixed)  # launched first: the chain waits for room, not the projections
     with torch.cuda.stream(side):
         lora = low_rank()
     main.wait_stream(side)
-    return rkv, lora
+    return projected, lora
 
 
 @functools.cache
@@ -73,7 +73,7 @@ def _side_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 def _project(block: Block, mixed: Tensor) -> Tensor:
-    return torch.bmm(mixed[:3], block.projections.mT)
+    return torch.bmm(mixed[PROJECTED], block.projections.mT)
 
 
 def _lora_in_own(block: Block, mixed: Tensor) -> Tensor:
@@ -83,10 +83,12 @@ def _lora_in_own(block: Block, mixed: Tensor) -> Tensor:
 
 
 def _lora_in_by_library(block: Block, mixed: Tensor) -> Tensor:
-    h, lora = _lora_products(block, mixed)
-    for product in lora:
-        torch.mm(product.x, product.w.T, out=product.y)
-    lora_activation(h, block.ranks[0], sum(block.ranks[:3]))
+    tokens, small = mixed.shape[1], block.ranks[0]
+    h = mixed.new_empty((tokens, sum(block.ranks)))
+    batch, rest = h[:, : 3 * small].view(tokens, 3, small).transpose(0, 1), h[:, 3 * small :]
+    torch.bmm(mixed[SMALL], block.lora_in_small.mT, out=batch)
+    torch.mm(mixed[MIX_ORDER.index("g")], block.lora_in["g"].T, out=rest)
+    lora_activation(h, small, 3 * small)
     return h
 
 

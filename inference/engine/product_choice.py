@@ -18,7 +18,7 @@ import torch
 log = logging.getLogger(__name__)
 
 # Rows at which the ways are compared; another number of rows goes by the next larger of these.
-MEASURED_ROWS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 320, 384, 512, 1024, 4096)
+MEASURED_ROWS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 320, 384, 512, 768, 1024, 2048, 4096)
 MEASURED_MS = 8.0  # of work a time is taken from: enough for clocks and caches to settle
 LEAST_REPEATS = 5
 ROUNDS = 3  # in which two ways are compared, one after the other

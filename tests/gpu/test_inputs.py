@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from inference.engine.cuda_block import LORA_ORDER, MIX_ORDER, Block
+from inference.engine.cuda_block import LORA_ORDER, MIX_ORDER, PROJECTED, Block
 from inference.engine.cuda_products import INPUTS, LORA_UP
 from inference.engine.synthetic import make_checkpoint
 from inference.engine.weights import Checkpoint
@@ -30,13 +30,13 @@ def block(tmp_path_factory: pytest.TempPathFactory) -> Block:
 def test_matches_float64(block: Block, way: str, rows: int) -> None:
     width = len(block.output)
     mixed = normal(len(MIX_ORDER), rows, width)
-    exact = torch.bmm(mixed[:3].double(), block.projections.double().mT)
+    exact = torch.bmm(mixed[PROJECTED].double(), block.projections.double().mT)
     ends = {"w": torch.tanh, "a": lambda h: h, "v": lambda h: h, "g": torch.sigmoid}
     low_rank = [
         ends[name](mixed[MIX_ORDER.index(name)].double() @ block.lora_in[name].double().T) @ out.double().T
         for name, out in zip(LORA_ORDER, block.lora_out, strict=True)
     ]
     with poisoned_memory():
-        rkv, lora = INPUTS[way](block, mixed, LORA_UP["own"])
-    assert relative_error(rkv, exact) < 1e-3
+        projected, lora = INPUTS[way](block, mixed, LORA_UP["own"])
+    assert relative_error(projected, exact) < 1e-3
     assert relative_error(lora, torch.stack(low_rank)) < 2e-3
