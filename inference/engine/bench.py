@@ -29,6 +29,7 @@ from kernels.packed import DeviceRows, PackedRows
 
 WARM_UP = 3
 SAMPLING = Sampling(top_k=50, top_p=0.6, presence=2.0, frequency=0.2, decay=0.996)
+CANDIDATES = 5  # whose log probabilities are compared where greedy choices differ
 LAST_ID = 65529  # ids behind it stand for nothing
 
 
@@ -54,6 +55,27 @@ class CaseResult:
     bound_tok_s: float
     share: float  # tok_s / bound_tok_s
     finite: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GreedyToken:
+    token: int
+    candidates: list[tuple[int, float]]  # the likeliest tokens with their log probabilities
+
+    def gap_to(self, other: int) -> float:
+        """How much likelier this token is than `other`, as a difference of log probabilities: at least, if by far."""
+        known = dict(self.candidates)
+        return known[self.token] - known.get(other, min(known.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class Company:
+    """Requests by themselves against the same ones among others."""
+
+    requests: int
+    unchanged: int  # of them, those whose whole text is the same
+    equal_tokens: float
+    widest_gap: float  # between the first two choices that differ, by log probability
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,26 +218,37 @@ class Bench:
         pending.result()
         return times[WARM_UP:]
 
-    def company(self, *, rows: int = 320, prompt: int = 36, tokens: int = 64) -> float:
-        """Share of equal greedy tokens of one request alone and among `rows` - 1 others.
+    def company(self, *, rows: int = 320, alone: int = 4, prompt: int = 36, tokens: int = 64) -> Company:
+        """Greedy texts of `alone` requests by themselves and among `rows` - 1 others.
 
-        Products of different numbers of rows add up in different orders, so equality to the bit is not to be had;
-        what can differ is a choice between two logits that are equal but for that.
+        Products of different numbers of rows add up in different orders, so equality to the bit is not to be had; what
+        can differ is a choice between two logits that are equal but for that, and all that follows from it.
         """
         rows = min(rows, self.backend.slots)
         prompts = [_random_tokens(prompt).tolist() for _ in range(rows)]
-        alone = self._greedy(prompts[:1], tokens)[0]
-        together = self._greedy(prompts, tokens)[0]
-        return sum(a == b for a, b in zip(alone, together, strict=True)) / tokens
+        together = self._greedy(prompts, tokens)
+        equal, unchanged, gaps = 0, 0, [0.0]
+        for row, among_others in enumerate(together[:alone]):
+            by_itself = self._greedy([prompts[row]], tokens)[0]
+            same = [a.token == b.token for a, b in zip(by_itself, among_others, strict=True)]
+            equal += sum(same)
+            if all(same):
+                unchanged += 1
+            else:
+                first = same.index(False)
+                gaps.append(by_itself[first].gap_to(among_others[first].token))
+        return Company(len(together[:alone]), unchanged, equal / (tokens * len(together[:alone])), max(gaps))
 
-    def _greedy(self, prompts: list[list[int]], tokens: int) -> list[list[int]]:
+    def _greedy(self, prompts: list[list[int]], tokens: int) -> list[list[GreedyToken]]:
+        slots = list(range(len(prompts)))
         for slot, prompt in enumerate(prompts):
             self.backend.open_slot(slot, Sampling(temperature=0), [], [], prompt)
+        wanted = dict.fromkeys(slots, CANDIDATES)
         chunks = [Chunk(slot, prompt, sample=True) for slot, prompt in enumerate(prompts)]
-        drawn = [self.backend.launch(StepPlan(chunks=chunks)).result().tokens]
-        plan = StepPlan(decode=list(range(len(prompts))))
-        drawn += [self.backend.launch(plan).result().tokens for _ in range(tokens - 1)]
-        return [[step[slot] for step in drawn] for slot in range(len(prompts))]
+        steps = [self.backend.launch(StepPlan(chunks=chunks, logprobs=wanted)).result()]
+        plan = StepPlan(decode=slots, logprobs=wanted)
+        steps += [self.backend.launch(plan).result() for _ in range(tokens - 1)]
+        return [[GreedyToken(step.tokens[slot], step.logprobs[slot].top) for step in steps] for slot in slots]
 
     @torch.inference_mode()
     def drift(self, *, rows: int = 8, steps: int = 2048) -> Agreement:

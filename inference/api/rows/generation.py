@@ -13,8 +13,8 @@ from inference.bus.call import BusError, Call
 from inference.bus.client import BusClient
 from inference.bus.messages import RowOutput, TokenLogprobs
 
-# A process with few streams hands every token on as it comes; one with many gathers some per event,
-# since an event costs far more than a token: the more streams, the longer.
+# A process with few streams hands every token on as it comes; one with many gathers some per event behind
+# the first, since an event costs far more than a token: the more streams, the longer.
 BUSY_ROWS = 16
 GATHER_TOKENS = 8
 GATHER_SECONDS_PER_ROW = 0.0006
@@ -72,15 +72,17 @@ class Generation:
 
         Raises GenerationFailed when the engine cannot go on.
         """
+        waiting = True  # for a first token, which nobody shall wait for longer than the engine takes
         while self._open:
             rows = self._bus.active_rows
-            busy = self.request.chunk_size is None and rows > BUSY_ROWS
+            busy = self.request.chunk_size is None and rows > BUSY_ROWS and not waiting
             gather = GATHER_TOKENS * self._open if busy else 1
             patience = min(rows * GATHER_SECONDS_PER_ROW, GATHER_SECONDS) if busy else 0.0
             try:
                 outputs = await self._call.take(gather, patience)
             except BusError as error:
                 raise GenerationFailed(str(error)) from error
+            waiting = False
             news = joined(outputs) if len(outputs) > 1 else outputs
             deltas = [delta for index, output in news if (delta := self._advance(index, output))]
             if deltas:

@@ -73,6 +73,10 @@ class Command(BaseCommand):
                 f"{titles[name]}: over {agreement['steps']} steps logits differ by at most "
                 f"{agreement['max_relative_error']:.1e}, {agreement['equal_greedy']:.2%} of greedy tokens are equal"
             )
-        alike = bench.company()
-        self.stdout.write(f"a request alone and among others: {alike:.1%} of its greedy tokens are equal")
-        return {**found, "company_equal_tokens": alike}
+        company = bench.company()
+        self.stdout.write(
+            f"requests alone and among others: the text of {company.unchanged} of {company.requests} is the same, "
+            f"{company.equal_tokens:.1%} of all tokens; where texts part, the two choices were "
+            f"{company.widest_gap:.4f} apart in log probability at most"
+        )
+        return {**found, "company": asdict(company)}
