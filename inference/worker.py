@@ -12,6 +12,7 @@ from inference.engine.backend import Backend
 from inference.engine.engine import Engine
 from inference.engine.grammar import Grammars
 from inference.engine.state_cache import StateCache
+from inference.garbage import keep_what_is_loaded
 from inference.grammars import GrammarCompiler
 from inference.heartbeat import Heartbeat
 from inference.text.tokenizer import get_tokenizer
@@ -21,7 +22,6 @@ log = logging.getLogger(__name__)
 IDLE_SECONDS = 0.5  # how long an idle loop sleeps before it looks at deadlines and signals
 EXPIRE_SECONDS = 0.5
 STALL_SECONDS = 0.001
-GC_THRESHOLDS = (10_000, 20, 50)  # new objects, and collections of the younger generation, before the next collection
 # What stopping takes at most, with what `sessions.levels` flushes, must be less than the supervisor's STOP_SECONDS.
 DRAIN_SECONDS = 15.0  # how long running rows may go on after SIGTERM before another engine gets them
 SIGN_OFF_SECONDS = 2.0  # how long what is unsent may take then, while Redis is away
@@ -75,12 +75,10 @@ class Worker:
         """Serve until told to stop, or to load another of the models on offer, whose id is returned; then drain."""
         status = self.heartbeat.status
         assert self.engine is not None and status.model is not None, "use() comes first"
+        keep_what_is_loaded()
         self.bus.start()
         self.bus.serve(status.model.id)
         status.state = "ready"
-        gc.collect()
-        gc.freeze()  # model and libraries stay: going through them again would stop the steps for many milliseconds
-        gc.set_threshold(*GC_THRESHOLDS)
         expired = 0.0
         while not self.stopping and self.bus.wanted_model not in status.available:
             self._turn(self.engine)

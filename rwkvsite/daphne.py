@@ -145,9 +145,11 @@ def load_ahead() -> None:
 def main() -> None:
     from django.conf import settings
 
+    from inference.garbage import keep_what_is_loaded
     from rwkvsite.asgi import application
 
     load_ahead()
+    keep_what_is_loaded()
     BoundedRequest.largest = settings.RWKV.max_body_bytes + MULTIPART_BYTES
     server = DrainingServer(application, int(sys.argv[1]))
     server.run()
