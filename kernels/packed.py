@@ -93,6 +93,21 @@ class DeviceRows:
         on_device = (tensor.to(to, non_blocking=True) for tensor in pinned)
         return cls(slots, *on_device, singles=count_singles(lengths))
 
+    def ends(self, lengths: Sequence[int]) -> tuple[Tensor, "DeviceRows"]:
+        """The last two positions of every row, or the one it has, and rows of just these.
+
+        It is what a channel mix has to see so that the last one comes out right. `lengths` are those of the rows.
+        """
+        kept = [min(length, 2) for length in lengths]
+        behind, positions = 0, []
+        for length, wanted in zip(lengths, kept, strict=True):
+            behind += length
+            positions += range(behind - wanted, behind)
+        at = torch.tensor(positions, dtype=torch.int64)
+        device = self.slots.device
+        at = (at.pin_memory() if device.type == "cuda" else at).to(device, non_blocking=True)
+        return at, DeviceRows.of_lengths(self.slots[: len(lengths)], kept)
+
 
 class RecordedRows(DeviceRows):
     """Rows for a step that is recorded once: always `tokens` positions, in memory that `fill` writes anew each time.

@@ -187,12 +187,14 @@ class Bench:
         slots = torch.arange(rows, dtype=torch.int32, device="cuda")
         packed = DeviceRows.of_lengths(slots, [tokens] * rows)
         ids = _random_tokens(rows * tokens)
-        last = packed.row_start[1:].long() - 1
+        ends, packed_ends = packed.ends([tokens] * rows)
+        last = packed_ends.row_start[1:].long() - 1
         logits: list[Tensor] = []
 
         @torch.inference_mode()
         def step() -> None:
-            x, delta = self._model.forward(ids, self._state, packed)
+            x, y = self._model.advance(ids, self._state, packed)
+            x, delta = self._model.finish(x[ends], y[ends], self._state, packed_ends)
             logits[:] = [self._model.logits(x[last], delta[last])]
 
         return step, logits

@@ -116,13 +116,18 @@ class CudaBackend(SlotStates):
 
     def _launch_mixed(self, plan: StepPlan) -> "CudaStep":
         decodes = len(plan.decode)
-        x, delta, rows = self._forward_mixed(plan)
+        lengths = [1] * decodes + [len(chunk.tokens) for chunk in plan.chunks]
+        x, y, rows = self._advance_mixed(plan, lengths)
 
         scored = None
         if plan.scores_prompts:
+            x, delta = self._forward.finish(x, y, self._state, rows)
             scored = PromptLogprobs(
                 plan.chunks, decodes, lambda at: self._forward.logits(x[at], delta[at]), self._device
             )
+        else:
+            at, rows = rows.ends(lengths)
+            x, delta = self._forward.finish(x[at], y[at], self._state, rows)
         sampled = [True] * decodes + [chunk.sample for chunk in plan.chunks]
         chosen = self._upload([row for row, wanted in enumerate(sampled) if wanted]).long()
         if not len(chosen):
@@ -132,20 +137,19 @@ class CudaBackend(SlotStates):
         drawn = self._sampler.draw(logits, rows.slots[chosen])
         return self._finish(plan, logits, drawn, scored)
 
-    def _forward_mixed(self, plan: StepPlan) -> tuple[Tensor, Tensor, DeviceRows]:
-        """(x, delta) of all positions, and the rows they lie in: the decodes, then the chunks."""
+    def _advance_mixed(self, plan: StepPlan, lengths: Sequence[int]) -> tuple[Tensor, Tensor, DeviceRows]:
+        """What `CudaModel.finish` takes, and the rows it is of: the decodes, then the chunks."""
         slots = plan.decode + [chunk.slot for chunk in plan.chunks]
-        lengths = [1] * len(plan.decode) + [len(chunk.tokens) for chunk in plan.chunks]
         ids = [LAST_DRAWN] * len(plan.decode) + [token for chunk in plan.chunks for token in chunk.tokens]
         few_and_long = len(plan.chunks) <= FEW_PROMPTS and len(ids) - len(plan.decode) > LONG_TOKENS
         if len(ids) <= MOST_RECORDED_TOKENS and not few_and_long:
             graph = self._graphs.prompt(len(ids))
             graph.given.fill(slots, lengths, ids)
             graph.replay()
-            return graph.x, graph.delta, graph.rows
+            return graph.x, graph.y, graph.rows
         rows = DeviceRows.of_lengths(self._sampler.moving(self._upload(slots)), lengths)
         tokens = fed_tokens(self._upload(ids), rows, self._sampler)
-        return *self._forward.forward(tokens, self._state, rows), rows
+        return *self._forward.advance(tokens, self._state, rows), rows
 
     def _finish(
         self, plan: StepPlan, logits: Tensor, drawn: Tensor, scored: PromptLogprobs | None = None

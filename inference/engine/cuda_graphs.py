@@ -39,7 +39,7 @@ class DecodeGraph:
 
 
 class PromptGraph:
-    """The forward pass of a fixed number of tokens, of any rows. Fill `given`, replay, read `x`, `delta` and `rows`.
+    """A fixed number of tokens, of any rows, up to `CudaModel.finish`. Fill `given`, replay, read `x`, `y` and `rows`.
 
     `rows` are those of `given` with the dummy in place of slots that are done.
     """
@@ -48,13 +48,13 @@ class PromptGraph:
         most_rows = min(tokens, sampler.dummy + -(-tokens // PAD_TOKENS))
         self.given = RecordedRows(tokens, most_rows, sampler.dummy, sampler.device)
         self._model, self._state, self._sampler = model, state, sampler
-        self.replay, (self.x, self.delta, self.rows) = _recorded(self._run, pool)
+        self.replay, (self.x, self.y, self.rows) = _recorded(self._run, pool)
 
     def _run(self) -> tuple[Tensor, Tensor, DeviceRows]:
         rows: DeviceRows = copy.copy(self.given)
         rows.slots = self._sampler.moving(self.given.slots)
-        x, delta = self._model.forward(fed_tokens(self.given.ids, rows, self._sampler), self._state, rows)
-        return x, delta, rows
+        x, y = self._model.advance(fed_tokens(self.given.ids, rows, self._sampler), self._state, rows)
+        return x, y, rows
 
 
 def fed_tokens(ids: Tensor, rows: DeviceRows, sampler: CudaSampler) -> Tensor:
@@ -85,7 +85,7 @@ class Graphs:
 
 def row_buckets(slots: int) -> list[int]:
     """Fine steps for few rows, then multiples of what fills product tiles."""
-    fine = [1, 2, 3, 4, 6, *range(8, 32, 4), *range(32, 64, 8), *range(64, 256, 16), *range(256, 512, 32)]
+    fine = [1, 2, 3, 4, 6, *range(8, 32, 4), *range(32, 64, 8), *range(64, 512, 16)]
     sizes = [*fine, *range(512, slots, 64)]
     return sorted({size for size in sizes if size < slots} | {slots})
 

@@ -11,9 +11,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from inference.engine.cuda_block import Block
-from inference.engine.cuda_products import DOWN, HEAD, INPUTS, LINEAR, LORA_UP, measure_products, open_choices
+from inference.engine.cuda_products import (
+    DOWN,
+    HEAD,
+    INPUTS,
+    LINEAR,
+    LORA_UP,
+    measure_library,
+    measure_products,
+    open_choices,
+)
+from inference.engine.library_choice import Library
+from inference.engine.measuring import Replay, recorded
 from inference.engine.model import LAYER_NORM_EPS
-from inference.engine.product_choice import Replay, recorded
 from inference.engine.weights import Checkpoint, Dimensions, Progress
 from kernels.activations import embed
 from kernels.mix import kept_before, mix
@@ -68,38 +78,58 @@ class CudaModel:
             else:
                 self.blocks.append(Block(weights, sparse=sparse))
         self._choices = open_choices(self.sizes.layers, self.sizes.width)
+        self._library = Library(self._choices.algorithms)
         if not self._choices.complete:
             self._tune(sparse)
 
     def forward(self, tokens: Tensor, state: CudaState, rows: DeviceRows) -> tuple[Tensor, Tensor]:
         """tokens [T] int32, packed. Advances `state`; returns (x, delta), whose sum [T, C] is the hidden state."""
+        return self.finish(*self.advance(tokens, state, rows), state, rows)
+
+    def advance(self, tokens: Tensor, state: CudaState, rows: DeviceRows) -> tuple[Tensor, Tensor]:
+        """`forward` without what only the positions whose hidden state is wanted need: returns what `finish` takes."""
         count = len(tokens)
         inputs = INPUTS[self._choices.best("inputs", count)]
         lora_up = LORA_UP[self._choices.best("lora_up", count)]
-        output = LINEAR[self._choices.best("output", count)]
-        up = LINEAR[self._choices.best("up", count)]
-        down = self._choices.best("down", count)
         delta: Tensor | None = None
         v_first: Tensor | None = None
         before = kept_before(state.shift, rows)
         befores = [(None, None)] * len(self.blocks) if before is None else before
         x = embed(self.embedding, tokens)
-        for block, shift, shift_before, wkv in zip(self.blocks, state.shift, befores, state.wkv, strict=True):
+        y = x
+        for layer, (block, shift, shift_before, wkv) in enumerate(
+            zip(self.blocks, state.shift, befores, state.wkv, strict=True)
+        ):
             x, mixed = mix(x, delta, *block.ln1, block.mixes, shift[0], shift_before[0], rows)
-            (v, r, k), lora = inputs(block, mixed, lora_up)
+            (v, r, k), lora = inputs(block, mixed, lora_up, self._library)
             y = time_mix(r, k, v, lora, v_first, block.vectors, wkv, rows)
             v_first = v if v_first is None else v_first
-            delta = output(y, block.output, "none")
-            sums = torch.empty(x.shape, dtype=torch.float32, device=x.device) if down == "sparse" else None
-            x, mixed = mix(x, delta, *block.ln2, block.channel_mix, shift[1], shift_before[1], rows, zeroed=sums)
-            h = up(mixed[0], block.up, "relu_squared")
-            if sums is None:
-                delta = DOWN[down](h, block.down, "none")
-            else:
-                sparse_down(h, block.down_by_neuron, sums)
-                delta = sums
-        assert delta is not None, "a model has at least one layer"
+            if layer < len(self.blocks) - 1:
+                x, delta = self._mix_channels(block, x, y, shift[1], shift_before[1], rows)
+        return x, y
+
+    def finish(self, x: Tensor, y: Tensor, state: CudaState, rows: DeviceRows) -> tuple[Tensor, Tensor]:
+        """(x, delta) of the positions that are left of `rows`: all of them, or the ends (`DeviceRows.ends`)."""
+        shift = state.shift[-1, 1]
+        x, delta = self._mix_channels(self.blocks[-1], x, y, shift, kept_before(shift, rows), rows)
         return x, delta.sum(0) if delta.dim() == 3 else delta
+
+    def _mix_channels(
+        self, block: Block, x: Tensor, y: Tensor, kept: Tensor, before: Tensor | None, rows: DeviceRows
+    ) -> tuple[Tensor, Tensor]:
+        """x [T, C], and y [T, C], what the time mix hands to its output projection -> (x, delta)."""
+        count = len(y)
+        output = LINEAR[self._choices.best("output", count)]
+        up = LINEAR[self._choices.best("up", count)]
+        down = self._choices.best("down", count)
+        delta = output(y, block.output, "none", self._library)
+        sums = torch.empty(x.shape, dtype=torch.float32, device=x.device) if down == "sparse" else None
+        x, mixed = mix(x, delta, *block.ln2, block.channel_mix, kept, before, rows, zeroed=sums)
+        h = up(mixed[0], block.up, "relu_squared", self._library)
+        if sums is None:
+            return x, DOWN[down](h, block.down, "none", self._library)
+        sparse_down(h, block.down_by_neuron, sums)
+        return x, sums
 
     def logits(self, x: Tensor, delta: Tensor) -> Tensor:
         """(x, delta) [N, C] of the wanted positions -> logits [N, V] fp32."""
@@ -110,7 +140,8 @@ class CudaModel:
     def _tune(self, sparse: bool) -> None:
         """Find the fastest ways to compute the products on this GPU; takes some seconds, once."""
         log.info("measuring the ways to compute products on this GPU")
-        measure_products(self._choices, self.blocks, self.head, sparse=sparse)
+        measure_library(self._library, self.blocks)
+        measure_products(self._choices, self._library, self.blocks, self.head, sparse=sparse)
         state = CudaState.zeros(self.sizes, TUNING_SLOTS, self.head.device, torch.float16)
         inputs: list[object] = []  # of the recorded steps, for as long as these are compared
 

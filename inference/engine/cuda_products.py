@@ -5,7 +5,7 @@ better one for many. Where the border lies is measured, by `inference.engine.pro
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from inference.engine.cuda_block import LORA_ACTIVATION, LORA_ORDER, MIX_ORDER, PROJECTED, SMALL, Block
+from inference.engine.library_choice import Library, Weights
 from inference.engine.product_choice import Choices, Way
 from kernels.activations import lora_activation, relu_squared
 from kernels.build import cache_directory
@@ -27,9 +28,10 @@ ACTIVE_SHARE = 0.1  # of the neurons of a channel mix, in trained models
 
 
 LoraUp = Callable[[Block, Tensor], Tensor]
+Multiply = Callable[[Tensor, Tensor], Tensor]  # x [M, K], w [N, K] -> x w^T, or batches of them, by a library
 
 
-def _inputs_in_one_launch(block: Block, mixed: Tensor, up: LoraUp) -> tuple[Tensor, Tensor]:
+def _inputs_in_one_launch(block: Block, mixed: Tensor, up: LoraUp, _: Multiply) -> tuple[Tensor, Tensor]:
     """mixed [6, T, C] -> v, r and k [3, T, C]; w, a, v and g before bias and sigmoid [4, T, C]."""
     projected = torch.empty_like(mixed[PROJECTED])
     h, lora = _lora_products(block, mixed)
@@ -37,30 +39,30 @@ def _inputs_in_one_launch(block: Block, mixed: Tensor, up: LoraUp) -> tuple[Tens
     return projected, up(block, h)
 
 
-def _inputs_lora_apart(block: Block, mixed: Tensor, up: LoraUp) -> tuple[Tensor, Tensor]:
-    return _project(block, mixed), up(block, _lora_in_own(block, mixed))
+def _inputs_lora_apart(block: Block, mixed: Tensor, up: LoraUp, multiply: Multiply) -> tuple[Tensor, Tensor]:
+    return _project(block, mixed, multiply), up(block, _lora_in_own(block, mixed))
 
 
-def _inputs_by_library(block: Block, mixed: Tensor, up: LoraUp) -> tuple[Tensor, Tensor]:
-    return _project(block, mixed), up(block, _lora_in_by_library(block, mixed))
+def _inputs_by_library(block: Block, mixed: Tensor, up: LoraUp, multiply: Multiply) -> tuple[Tensor, Tensor]:
+    return _project(block, mixed, multiply), up(block, _lora_in_by_library(block, mixed))
 
 
-def _inputs_lora_beside(block: Block, mixed: Tensor, up: LoraUp) -> tuple[Tensor, Tensor]:
-    return _beside(block, mixed, lambda: up(block, _lora_in_own(block, mixed)))
+def _inputs_lora_beside(block: Block, mixed: Tensor, up: LoraUp, multiply: Multiply) -> tuple[Tensor, Tensor]:
+    return _beside(block, mixed, multiply, lambda: up(block, _lora_in_own(block, mixed)))
 
 
-def _inputs_by_library_beside(block: Block, mixed: Tensor, up: LoraUp) -> tuple[Tensor, Tensor]:
-    return _beside(block, mixed, lambda: up(block, _lora_in_by_library(block, mixed)))
+def _inputs_by_library_beside(block: Block, mixed: Tensor, up: LoraUp, multiply: Multiply) -> tuple[Tensor, Tensor]:
+    return _beside(block, mixed, multiply, lambda: up(block, _lora_in_by_library(block, mixed)))
 
 
-def _beside(block: Block, mixed: Tensor, low_rank: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
+def _beside(block: Block, mixed: Tensor, multiply: Multiply, low_rank: Callable[[], Tensor]) -> tuple[Tensor, Tensor]:
     """The low-rank chain on a stream of its own: it fills the multiprocessors that the projections' last tiles leave.
 
     Both streams join again, so neither can take the other's memory too early.
     """
     main, side = torch.cuda.current_stream(mixed.device), _side_stream(mixed.device)
     side.wait_stream(main)
-    projected = _project(block, mixed)  # launched first: the chain waits for room, not the projections
+    projected = _project(block, mixed, multiply)  # launched first: the chain waits for room, not the projections
     with torch.cuda.stream(side):
         lora = low_rank()
     main.wait_stream(side)
@@ -72,8 +74,8 @@ def _side_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-def _project(block: Block, mixed: Tensor) -> Tensor:
-    return torch.bmm(mixed[PROJECTED], block.projections.mT)
+def _project(block: Block, mixed: Tensor, multiply: Multiply) -> Tensor:
+    return multiply(mixed[PROJECTED], block.projections)
 
 
 def _lora_in_own(block: Block, mixed: Tensor) -> Tensor:
@@ -122,23 +124,27 @@ def _lora_up_by_library(block: Block, h: Tensor) -> Tensor:
     return out
 
 
-def _linear_own(x: Tensor, weight: Tensor, activation: str) -> Tensor:
+def _linear_own(x: Tensor, weight: Tensor, activation: str, _: Multiply) -> Tensor:
     y = x.new_empty((len(x), len(weight)))
     skinny_products([Product(x, weight, y, activation)])
     return y
 
 
-def _linear_by_library(x: Tensor, weight: Tensor, activation: str) -> Tensor:
-    y = torch.mm(x, weight.T)
+def _linear_by_library(x: Tensor, weight: Tensor, activation: str, multiply: Multiply) -> Tensor:
+    y = multiply(x, weight)
     if activation == "relu_squared":
         relu_squared(y)
     return y
 
 
-def _down_in_halves(x: Tensor, weight: Tensor, activation: str) -> Tensor:
+def _down_in_halves(x: Tensor, weight: Tensor, _: str, multiply: Multiply) -> Tensor:
     """-> [2, T, C], to be added up: twice the tiles without the pass that cuBLAS needs where it splits the sum."""
-    halves = x.view(len(x), 2, -1).transpose(0, 1), weight.view(len(weight), 2, -1).permute(1, 2, 0)
-    return torch.bmm(*halves)
+    return multiply(_halves(x), _halves(weight))
+
+
+def _halves(matrix: Tensor) -> Tensor:
+    """[N, K] -> [2, N, K / 2]"""
+    return matrix.view(len(matrix), 2, -1).transpose(0, 1)
 
 
 def _head_own(hidden: Tensor, weight: Tensor) -> Tensor:
@@ -164,13 +170,53 @@ DOWN = LINEAR | {"halves": _down_in_halves}  # beside `sparse_down`
 HEAD = {"own": _head_own, "library": _head_by_library}
 
 
+KINDS: dict[str, Collection[str]] = {
+    "lora_up": LORA_UP,
+    "inputs": INPUTS,
+    "output": LINEAR,
+    "up": LINEAR,
+    "down": [*DOWN, "sparse"],
+    "head": HEAD,
+}
+
+
 def open_choices(layers: int, width: int) -> Choices:
     """What was measured before on this GPU, for a model of these sizes and with these very kernels."""
     gpu = torch.cuda.get_device_name().replace(" ", "-")
-    return Choices(cache_directory() / f"choices-{gpu}-{layers}x{width}.json")
+    return Choices(cache_directory() / f"choices-{gpu}-{layers}x{width}.json", KINDS)
 
 
-def measure_products(choices: Choices, blocks: Sequence[Block], head: Tensor, *, sparse: bool) -> None:
+def measure_library(library: Library, blocks: Sequence[Block]) -> None:
+    """Find cuBLAS's best algorithms for the large products."""
+    width, inner = blocks[0].down.shape
+    device = blocks[0].down.device
+
+    def mixed(rows: int) -> Tensor:
+        return torch.randn((rows, width), dtype=torch.float16, device=device)
+
+    def hidden(rows: int) -> Tensor:
+        return _sparse(rows, inner, device)
+
+    library.measure(
+        [
+            Weights([block.projections for block in blocks], lambda rows: mixed(3 * rows).view(3, rows, width)),
+            Weights([block.output for block in blocks], mixed),
+            Weights([block.up for block in blocks], mixed),
+            Weights([block.down for block in blocks], hidden),
+            Weights([_halves(block.down) for block in blocks], lambda rows: _halves(hidden(rows))),
+        ]
+    )
+
+
+def _sparse(rows: int, inner: int, device: torch.device) -> Tensor:
+    """What a channel mix hands to its down projection in a trained model: a product with zeros draws less power."""
+    h = torch.randn((rows, inner), dtype=torch.float16, device=device)
+    return torch.where(torch.rand_like(h) < ACTIVE_SHARE, h.square(), torch.zeros_like(h))
+
+
+def measure_products(
+    choices: Choices, library: Library, blocks: Sequence[Block], head: Tensor, *, sparse: bool
+) -> None:
     """Time every way of every product by itself. head: [V, C]."""
     width = head.shape[1]
     layers = range(len(blocks))
@@ -180,7 +226,7 @@ def measure_products(choices: Choices, blocks: Sequence[Block], head: Tensor, *,
 
     def inputs(rows: int) -> Mapping[str, Way]:
         mixed, up = random(len(MIX_ORDER), rows, width), LORA_UP[choices.best("lora_up", rows)]
-        return _tried(INPUTS, rows, lambda way, layer: way(blocks[layer], mixed, up))
+        return _tried(INPUTS, rows, lambda way, layer: way(blocks[layer], mixed, up, library))
 
     def up_lora(rows: int) -> Mapping[str, Way]:
         h = {total: random(rows, total) for total in {sum(block.ranks) for block in blocks}}  # layers may differ
@@ -191,14 +237,12 @@ def measure_products(choices: Choices, blocks: Sequence[Block], head: Tensor, *,
 
     def linear(weight: Callable[[Block], Tensor], activation: str, rows: int) -> Mapping[str, Way]:
         x = random(rows, weight(blocks[0]).shape[1])
-        return _tried(LINEAR, rows, lambda way, layer: way(x, weight(blocks[layer]), activation))
+        return _tried(LINEAR, rows, lambda way, layer: way(x, weight(blocks[layer]), activation, library))
 
     def down(rows: int) -> Mapping[str, Way]:
-        x = random(rows, blocks[0].down.shape[1])
-        ways = _tried(DOWN, rows, lambda way, layer: way(x, blocks[layer].down, "none"))
+        h = _sparse(rows, blocks[0].down.shape[1], head.device)
+        ways = _tried(DOWN, rows, lambda way, layer: way(h, blocks[layer].down, "none", library))
         if sparse and rows <= SPARSE_ROWS:
-            h = random(rows, blocks[0].up.shape[0])
-            h = torch.where(torch.rand_like(h) < ACTIVE_SHARE, h, torch.zeros_like(h))
             sums = torch.zeros((rows, width), dtype=torch.float32, device=h.device)
             ways["sparse"] = lambda layer: sparse_down(h, blocks[layer].down_by_neuron, sums)
         return ways
@@ -207,7 +251,7 @@ def measure_products(choices: Choices, blocks: Sequence[Block], head: Tensor, *,
         x = random(rows, width)
         return _tried(HEAD, rows, lambda way, _: way(x, head))
 
-    kinds: dict[str, tuple[Sequence[int], Callable[[int], Mapping[str, Way]]]] = {
+    measured: dict[str, tuple[Sequence[int], Callable[[int], Mapping[str, Way]]]] = {
         "lora_up": (layers, up_lora),
         "inputs": (layers, inputs),
         "output": (layers, partial(linear, lambda block: block.output, "none")),
@@ -215,7 +259,7 @@ def measure_products(choices: Choices, blocks: Sequence[Block], head: Tensor, *,
         "down": (layers, down),
         "head": (range(2), logits),
     }
-    for kind, (over, ways) in kinds.items():
+    for kind, (over, ways) in measured.items():
         choices.measure(kind, over, ways)
 
 

@@ -10,38 +10,40 @@ import bisect
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-import torch
+from inference.engine.library_choice import TUNED_ROWS, Algorithms
+from inference.engine.measuring import BETTER, MEASURED_ROWS, Replay, medians, recorded
 
 log = logging.getLogger(__name__)
 
-# Rows at which the ways are compared; another number of rows goes by the next larger of these.
-MEASURED_ROWS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 320, 384, 512, 768, 1024, 2048, 4096)
-MEASURED_MS = 8.0  # of work a time is taken from: enough for clocks and caches to settle
-LEAST_REPEATS = 5
-ROUNDS = 3  # in which two ways are compared, one after the other
 CLOSE = 1.2  # ways that take up to this many times as long as the best are tried in whole steps
-BETTER = 0.997  # of the step's time: less than this is no difference
 
 Way = Callable[[int], object]  # computes the product with the weights of one layer
-Replay = Callable[[], object]
 
 
 class Choices:
     """`best(kind, rows)` is the name of the fastest way, as far as it was measured."""
 
-    def __init__(self, file: Path) -> None:
-        """`file` keeps what was measured before, by any process that shares it."""
+    def __init__(self, file: Path, kinds: Mapping[str, Collection[str]]) -> None:
+        """`file` keeps what was measured before, by any process that shares it. `kinds`: the ways there are."""
         self._file = file
-        self._best: dict[str, list[str]] = json.loads(file.read_text()) if file.exists() else {}
+        kept = json.loads(file.read_text()) if file.exists() else {"ways": {}, "algorithms": {}}
+        self._best: dict[str, list[str]] = kept["ways"]
         self._times: dict[str, list[dict[str, float]]] = {}
+        self._kinds = kinds
+        self.algorithms: Algorithms = kept["algorithms"]
 
     @property
     def complete(self) -> bool:
-        """Everything was measured, for the present MEASURED_ROWS."""
-        return bool(self._best) and all(len(best) == len(MEASURED_ROWS) for best in self._best.values())
+        """Everything was measured, for the present ways and MEASURED_ROWS."""
+        return (
+            self._best.keys() == self._kinds.keys()
+            and all(len(best) == len(MEASURED_ROWS) for best in self._best.values())
+            and all(set(best) <= set(self._kinds[kind]) for kind, best in self._best.items())
+            and all(len(best) == len(TUNED_ROWS) for best in self.algorithms.values())
+        )
 
     def best(self, kind: str, rows: int) -> str:
         return self._best[kind][min(bisect.bisect_left(MEASURED_ROWS, rows), len(MEASURED_ROWS) - 1)]
@@ -50,7 +52,7 @@ class Choices:
         """Time `ways(rows)` for all of MEASURED_ROWS over `layers`, and keep the fastest of each."""
         self._times[kind] = []
         for rows in MEASURED_ROWS:
-            times = {name: milliseconds(recorded(_over(layers, way))) for name, way in ways(rows).items()}
+            times = medians({name: recorded(_over(layers, way)) for name, way in ways(rows).items()})
             self._times[kind].append(times)
             log.debug("%s at %d rows: %s", kind, rows, {name: f"{ms:.3f} ms" for name, ms in times.items()})
         self._best[kind] = [min(times, key=lambda name: times[name]) for times in self._times[kind]]
@@ -74,7 +76,7 @@ class Choices:
     def save(self) -> None:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         unfinished = self._file.with_suffix(f".{os.getpid()}.partial")
-        unfinished.write_text(json.dumps(self._best, indent=1))
+        unfinished.write_text(json.dumps({"ways": self._best, "algorithms": self.algorithms}, indent=1))
         unfinished.replace(self._file)
 
 
@@ -82,35 +84,6 @@ def _over(layers: Sequence[int], way: Way) -> Callable[[], object]:
     return lambda: [way(layer) for layer in layers]
 
 
-def recorded(run: Callable[[], object]) -> Replay:
-    """`run` as a graph, so that launching costs nothing."""
-    run()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    return graph.replay
-
-
-def milliseconds(replay: Replay) -> float:
-    """The best of several times, after a warm-up as long as these."""
-    replay()
-    times = [_once(replay)]
-    repeats = max(LEAST_REPEATS, int(MEASURED_MS / times[0]))
-    for _ in range(repeats):
-        replay()
-    return min(_once(replay) for _ in range(repeats))
-
-
 def is_faster(step: Replay, than: Replay) -> bool:
-    """In every one of several rounds: a single comparison is at the mercy of clocks that move."""
-    return all(milliseconds(step) < BETTER * milliseconds(than) for _ in range(ROUNDS))
-
-
-def _once(replay: Replay) -> float:
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    replay()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end)
+    times = medians({"step": step, "than": than})
+    return times["step"] < BETTER * times["than"]

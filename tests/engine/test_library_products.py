@@ -5,6 +5,7 @@ import torch
 
 from inference.engine.cuda_block import Block
 from inference.engine.cuda_products import DOWN, LINEAR, LORA_UP
+from inference.engine.library_choice import Library
 from inference.engine.weights import Checkpoint
 
 
@@ -17,10 +18,10 @@ def block(tiny_checkpoint) -> Block:
 @pytest.mark.parametrize("tokens", [1, 7, 40])
 def test_two_halves_of_the_down_projection_add_up_to_it(block, tokens):
     h = torch.randn(tokens, block.down.shape[1], dtype=torch.float64)
-    halves = DOWN["halves"](h, block.down, "none")
+    halves = DOWN["halves"](h, block.down, "none", Library({}))
     assert halves.shape == (2, tokens, len(block.down))
     torch.testing.assert_close(halves.sum(0), h @ block.down.T)
-    torch.testing.assert_close(LINEAR["library"](h, block.down, "none"), h @ block.down.T)
+    torch.testing.assert_close(LINEAR["library"](h, block.down, "none", Library({})), h @ block.down.T)
 
 
 @pytest.mark.parametrize("tokens", [1, 7, 40])

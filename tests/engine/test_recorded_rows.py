@@ -63,3 +63,15 @@ def test_only_rows_of_one_token_each_are_lone(rows: RecordedRows) -> None:
     assert DeviceRows.single_tokens(slots).lone and DeviceRows.of_lengths(slots, [1, 1, 1]).lone
     assert not DeviceRows.of_lengths(slots, [1, 1, 2]).lone
     assert not rows.lone, "what it is filled with may have longer ones"
+
+
+@pytest.mark.parametrize("lengths", [[1, 5, 2, 1, 3], [1, 1], [7]], ids=str)
+def test_the_ends_of_rows_are_their_last_two_positions(lengths: list[int]) -> None:
+    rows = DeviceRows.of_lengths(torch.arange(len(lengths), dtype=torch.int32) + 10, lengths)
+    at, ends = rows.ends(lengths)
+    last = (rows.row_start[1:] - 1).tolist()
+    kept = [[end] if length == 1 else [end - 1, end] for end, length in zip(last, lengths, strict=True)]
+    assert at.tolist() == [position for positions in kept for position in positions]
+    assert [at[end - 1].item() for end in ends.row_start[1:].tolist()] == last
+    assert ends.row_of.tolist() == [row for row, positions in enumerate(kept) for _ in positions]
+    assert ends.slots.tolist() == rows.slots.tolist()

@@ -7,6 +7,7 @@ import torch
 
 from inference.engine.cuda_block import LORA_ORDER, MIX_ORDER, PROJECTED, Block
 from inference.engine.cuda_products import INPUTS, LORA_UP
+from inference.engine.library_choice import Library
 from inference.engine.synthetic import make_checkpoint
 from inference.engine.weights import Checkpoint
 from tests.gpu.accuracy import DEVICE, normal, poisoned_memory, relative_error
@@ -37,6 +38,6 @@ def test_matches_float64(block: Block, way: str, rows: int) -> None:
         for name, out in zip(LORA_ORDER, block.lora_out, strict=True)
     ]
     with poisoned_memory():
-        projected, lora = INPUTS[way](block, mixed, LORA_UP["own"])
+        projected, lora = INPUTS[way](block, mixed, LORA_UP["own"], Library({}))
     assert relative_error(projected, exact) < 1e-3
     assert relative_error(lora, torch.stack(low_rank)) < 2e-3

@@ -8,7 +8,9 @@ import torch
 from inference.bus.messages import Sampling
 from inference.engine.backend import Chunk, StepPlan
 from inference.engine.cuda_backend import LONG_TOKENS, CudaBackend
+from inference.engine.cuda_model import CudaModel, CudaState
 from inference.engine.synthetic import make_checkpoint
+from inference.engine.weights import Checkpoint
 from kernels.mix import kept_before, mix
 from kernels.packed import DeviceRows, RecordedRows
 from kernels.time_mix import HEAD_SIZE, VECTORS, time_mix
@@ -142,3 +144,29 @@ def test_prompts_together_give_what_each_gives_alone(tmp_path: Path) -> None:
             assert relative_error(states_after[index][name], tensor) < 1e-2, (index, name)
     assert together == alone
     assert after_each_other == alone
+
+
+@pytest.mark.parametrize("lengths", [[1, 40, 2, 3, 300, 1, 2], [36], [2] * 5, [1] * 9 + [17]], ids=str)
+def test_the_ends_of_rows_are_finished_as_all_of_them_are(tmp_path: Path, lengths: list[int]) -> None:
+    path = tmp_path / "tiny.pth"
+    make_checkpoint(path, "tiny")
+    model = CudaModel(Checkpoint(path), DEVICE)
+    tokens = torch.randint(0, model.sizes.vocab, (sum(lengths),), dtype=torch.int32, device=DEVICE)
+    rows = DeviceRows.of_lengths(torch.tensor(slots_for(lengths), dtype=torch.int32, device=DEVICE), lengths)
+    whole, ends = (CudaState.zeros(model.sizes, SLOTS, DEVICE, torch.float16) for _ in range(2))
+    for state in (whole, ends):
+        torch.manual_seed(7)
+        state.shift.copy_(normal(*state.shift.shape))
+        state.wkv.copy_(normal(*state.wkv.shape, scale=0.2))
+    with torch.inference_mode():
+        x, delta = model.forward(tokens, whole, rows)
+        last = rows.row_start[1:].long() - 1
+        expected = (x + delta)[last]
+        x, y = model.advance(tokens, ends, rows)
+        at, of_ends = rows.ends(lengths)
+        with poisoned_memory():
+            x, delta = model.finish(x[at], y[at], ends, of_ends)
+        found = (x + delta)[of_ends.row_start[1:].long() - 1]
+    assert relative_error(found, expected.double()) < 1e-3
+    assert relative_error(ends.shift, whole.shift.double()) < 1e-3
+    assert torch.equal(ends.wkv, whole.wkv)
