@@ -300,15 +300,19 @@ class Work:
 
     @classmethod
     def of(cls, sizes: Dimensions, rows: int, tokens: int, state_bytes: int) -> "Work":
-        """The low-rank projections and vectors, under 3% of the weights, are left out of both."""
+        """The low-rank projections and vectors, under 3% of the weights, are left out of both.
+
+        All but three of the last layer's twelve squares are for the last two positions of a row alone.
+        """
         layers, width, vocab = sizes.layers, sizes.width, sizes.vocab
         matrices = 12 * width**2 * layers
+        unwanted = 9 * width**2 * max(tokens - 2, 0)
         heads = vocab * width
         state = 2 * layers * width * 64 * state_bytes + 8 * layers * width
         return cls(
             weight_bytes=2.0 * (matrices + heads),
             row_bytes=float(rows * (state + 4 * vocab)),
-            flop=2.0 * rows * (matrices * tokens + heads),
+            flop=2.0 * rows * (matrices * tokens - unwanted + heads),
         )
 
     def seconds(self, ceilings: Ceilings) -> float:
@@ -327,9 +331,10 @@ def parse_case(case: str) -> tuple[int, int]:
 
 
 def describe_machine() -> dict[str, object]:
-    fields = "name,driver_version,clocks.sm,clocks.mem,power.limit"
+    device = f"--id=GPU-{torch.cuda.get_device_properties().uuid}"
+    fields = "--query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit"
     answer = subprocess.run(
-        ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"], capture_output=True, text=True, check=False
+        ["nvidia-smi", device, fields, "--format=csv,noheader"], capture_output=True, text=True, check=False
     )
     return {
         "gpu": torch.cuda.get_device_name(),
