@@ -1,13 +1,22 @@
-"""Closed-loop load on a running service: every client streams one completion after another."""
+"""Closed-loop load on a running service: every client streams one completion after another.
+
+Some hundred clients that act at one moment keep one process busy for longer than the service takes to answer, so they
+may be shared out among several.
+"""
 
 import asyncio
 import json
+import os
 import random
 import time
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
 from statistics import median
 from typing import Any
 
@@ -19,6 +28,9 @@ from benchmarks.process_cpu import cpu_seconds
 REQUESTS_PER_CLIENT = 4
 WARM_UP_TOKENS = 4
 PROGRESS_SECONDS = 5.0
+COUNT_SECONDS = 0.5  # after which a process says how far it is
+JOIN_SECONDS = 60.0  # for all processes to be there
+CORES_PER_PROCESS = 4  # the service wants the others
 REQUEST_SECONDS = 600.0
 FIRST_ID, LAST_ID = 256, 65_000  # of the World vocabulary: ids that stand for text
 TAIL_BYTES = 4096  # of a stream, which hold its last frames
@@ -61,11 +73,22 @@ class Timing:
 
 @dataclass(slots=True)
 class Progress:
-    """What one case has done so far: of each client the requests that it is through with."""
+    """What the clients of one process have done so far: of each client the requests that it is through with."""
 
-    begun: float
     frames: int = 0
     clients: list[list[Timing]] = field(default_factory=list)
+
+    @property
+    def requests(self) -> int:
+        return sum(map(len, self.clients))
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What one process is through with, and the CPU time that took it."""
+
+    clients: list[list[Timing]]
+    cpu_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +105,7 @@ class Cpu:
 
     web: float | None
     engine: float | None
-    client: float
+    client: float  # of the process that used most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,40 +129,132 @@ class Figures:
     steady_seconds: float | None  # None: some were through before others had begun
     steady_tokens: float | None
     steady_tokens_per_second: float | None
-    client_cpu_percent: float  # of a core, by this process; near 100 the figures are its own
+    client_cpu_percent: float  # of a core, by the busiest process of clients; near 100 the figures are its own
 
 
-async def run_case(load: Load, *, web: set[int], engine: set[int], report: Callable[[str], None]) -> Figures:
+def default_processes() -> int:
+    """For clients that run beside the service."""
+    return max(1, (os.cpu_count() or 1) // CORES_PER_PROCESS)
+
+
+async def run_case(
+    load: Load, *, web: set[int], engine: set[int], report: Callable[[str], None], processes: int = 1
+) -> Figures:
     """Run one case, with one short request ahead of it. Raises RequestFailed or aiohttp.ClientError.
 
-    `web` and `engine` are the processes whose CPU time is counted; `report` gets a line of progress now and then.
+    `web` and `engine` are the processes whose CPU time is counted; `report` gets a line of progress now and then. The
+    clients are shared out among `processes`; one is this very process.
     """
+    async with _session(load) as session:
+        await _stream(session, load, _prompt(random.Random(), load), WARM_UP_TOKENS, Progress())
+    web_before, engine_before = cpu_seconds(web), cpu_seconds(engine)
+    shares = [load.clients // processes + (place < load.clients % processes) for place in range(processes)]
+    loads = [replace(load, clients=clients) for clients in shares if clients]
+    done = [await _drive_here(load, report)] if len(loads) == 1 else await _drive_apart(load, loads, report)
+    cpu = Cpu(
+        web=cpu_seconds(web) - web_before if web else None,
+        engine=cpu_seconds(engine) - engine_before if engine else None,
+        client=max(one.cpu_seconds for one in done),
+    )
+    return _figures([requests for one in done for requests in one.clients], cpu)
+
+
+async def _drive_here(load: Load, report: Callable[[str], None]) -> Done:
+    progress = Progress()
+    reporter = asyncio.create_task(_report(load, lambda: (progress.requests, progress.frames), report))
+    try:
+        return await _drive(load, progress)
+    finally:
+        reporter.cancel()
+
+
+async def _drive(load: Load, progress: Progress) -> Done:
+    """All clients of `load`, until they are through. Raises RequestFailed or aiohttp.ClientError."""
     # New prompts each time: a server may remember the state behind those it has seen.
     draw = random.Random()
-    headers = {"Authorization": f"Bearer {load.password}"} if load.password else {}
-    async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0), headers=headers, timeout=aiohttp.ClientTimeout(REQUEST_SECONDS)
-    ) as session:
-        await _stream(session, load, _prompt(draw, load), WARM_UP_TOKENS, Progress(0.0))
-        web_before, engine_before = cpu_seconds(web), cpu_seconds(engine)
-        own_before = time.process_time()
-        progress = Progress(begun=time.perf_counter(), clients=[[] for _ in range(load.clients)])
-        reporter = asyncio.create_task(_report(load, progress, report))
+    progress.clients = [[] for _ in range(load.clients)]
+    before = time.process_time()
+    async with _session(load) as session:
         try:
             async with asyncio.TaskGroup() as group:
                 for timings in progress.clients:
                     group.create_task(_client(session, load, draw, progress, timings))
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None
-        finally:
-            reporter.cancel()
-        seconds = time.perf_counter() - progress.begun
-        cpu = Cpu(
-            web=cpu_seconds(web) - web_before if web else None,
-            engine=cpu_seconds(engine) - engine_before if engine else None,
-            client=time.process_time() - own_before,
-        )
-    return _figures(progress.clients, seconds, cpu)
+    return Done(progress.clients, time.process_time() - before)
+
+
+async def _drive_apart(load: Load, loads: Sequence[Load], report: Callable[[str], None]) -> list[Done]:
+    """Each of `loads` in a process of its own; all begin at one moment. If one fails, so does the case."""
+    context = get_context("spawn")
+    together, counts = context.Barrier(len(loads)), context.Array("q", 2 * len(loads))
+    pipes, workers = [], []
+    for place, one in enumerate(loads):
+        ours, theirs = context.Pipe(duplex=False)
+        worker = context.Process(target=_work, args=(one, theirs, together, counts, place), daemon=True)
+        worker.start()
+        theirs.close()  # so that ours ends with the worker
+        pipes.append(ours)
+        workers.append(worker)
+    reporter = asyncio.create_task(_report(load, lambda: (sum(counts[::2]), sum(counts[1::2])), report))
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(asyncio.to_thread(_result, pipe, workers)) for pipe in pipes]
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    finally:
+        reporter.cancel()
+        for worker in workers:
+            worker.terminate()
+            worker.join()
+    return [task.result() for task in tasks]
+
+
+def _result(pipe: Connection, workers: Sequence[Any]) -> Done:
+    """What a process sends. If that is a failure, the others are ended, and nobody waits for them any more."""
+    try:
+        found = pipe.recv()
+    except EOFError:
+        found = "a process of clients ended before its load did"
+    if isinstance(found, Done):
+        return found
+    for worker in workers:
+        worker.terminate()
+    raise RequestFailed(found)
+
+
+def _work(load: Load, pipe: Connection, together: Barrier, counts: Any, place: int) -> None:
+    """A process of clients."""
+    with suppress(BrokenPipeError):  # nobody wants to know any more
+        try:
+            together.wait(JOIN_SECONDS)
+            pipe.send(asyncio.run(_drive_counted(load, counts, place)))
+        except (RequestFailed, aiohttp.ClientError) as error:
+            pipe.send(str(error))
+
+
+async def _drive_counted(load: Load, counts: Any, place: int) -> Done:
+    progress = Progress()
+
+    async def count() -> None:
+        while True:
+            await asyncio.sleep(COUNT_SECONDS)
+            counts[2 * place], counts[2 * place + 1] = progress.requests, progress.frames
+
+    counting = asyncio.create_task(count())
+    try:
+        return await _drive(load, progress)
+    finally:
+        counting.cancel()
+
+
+@asynccontextmanager
+async def _session(load: Load) -> AsyncIterator[aiohttp.ClientSession]:
+    headers = {"Authorization": f"Bearer {load.password}"} if load.password else {}
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0), headers=headers, timeout=aiohttp.ClientTimeout(REQUEST_SECONDS)
+    ) as session:
+        yield session
 
 
 def steady(clients: Sequence[Sequence[Timing]]) -> Steady | None:
@@ -207,17 +322,18 @@ def _prompt(draw: random.Random, load: Load) -> list[int]:
     return [draw.randint(FIRST_ID, LAST_ID) for _ in range(load.prompt_tokens)]
 
 
-async def _report(load: Load, progress: Progress, report: Callable[[str], None]) -> None:
-    requests = load.clients * load.requests_per_client
+async def _report(load: Load, counts: Callable[[], tuple[int, int]], report: Callable[[str], None]) -> None:
+    requests, begun = load.clients * load.requests_per_client, time.perf_counter()
     while True:
         await asyncio.sleep(PROGRESS_SECONDS)
-        done, seconds = sum(map(len, progress.clients)), time.perf_counter() - progress.begun
-        report(f"{load.clients} clients: {done} of {requests} requests, {progress.frames} frames, {seconds:.0f} s")
+        (done, frames), seconds = counts(), time.perf_counter() - begun
+        report(f"{load.clients} clients: {done} of {requests} requests, {frames} frames, {seconds:.0f} s")
 
 
-def _figures(clients: Sequence[Sequence[Timing]], seconds: float, cpu: Cpu) -> Figures:
+def _figures(clients: Sequence[Sequence[Timing]], cpu: Cpu) -> Figures:
     timings = [timing for requests in clients for timing in requests]
     tokens = sum(timing.tokens for timing in timings)
+    seconds = max(timing.last for timing in timings) - min(timing.sent for timing in timings)
     first = [1000 * (timing.first - timing.sent) for timing in timings]
     busy = steady(clients)
     return Figures(

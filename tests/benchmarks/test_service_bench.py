@@ -76,7 +76,7 @@ async def serving(answer: Callable[[web.Request], Any]) -> AsyncIterator[str]:
         yield str(server.make_url("")).rstrip("/")
 
 
-async def measure(url: str, *, clients: int, requests_per_client: int = 1) -> Figures:
+async def measure(url: str, *, clients: int, requests_per_client: int = 1, processes: int = 1) -> Figures:
     load = Load(
         base_url=url,
         password="",
@@ -86,7 +86,7 @@ async def measure(url: str, *, clients: int, requests_per_client: int = 1) -> Fi
         prompt_tokens=3,
         requests_per_client=requests_per_client,
     )
-    return await run_case(load, web=set(), engine=set(), report=lambda line: None)
+    return await run_case(load, web=set(), engine=set(), report=lambda line: None, processes=processes)
 
 
 async def test_the_steady_figure_is_of_the_time_in_which_all_clients_are_busy():
@@ -109,6 +109,31 @@ async def test_one_client_is_steady_from_its_first_token_on():
         figures = await measure(url, clients=1, requests_per_client=3)
     assert figures.tokens == 3 * TOKENS
     assert figures.steady_tokens == (3 * FRAMES - 1) * TOKENS / FRAMES
+
+
+async def test_clients_of_several_processes_are_one_case():
+    """No answer ends before another has begun, so the processes do run side by side."""
+    holds = {(number, FRAMES): (number % 3 + 1, 1) for number in (1, 2, 3)}
+    async with serving(Pace(holds).answer) as url:
+        figures = await measure(url, clients=3, processes=2)
+    assert (figures.clients, figures.requests, figures.tokens) == (3, 3, 3 * TOKENS)
+    assert 0 < figures.ttft_ms_p50 <= figures.ttft_ms_p99 < 1000 * figures.seconds
+    assert figures.client_cpu_percent > 0
+
+
+async def test_a_request_that_fails_in_one_of_several_processes_ends_the_case():
+    answers = 0
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        nonlocal answers
+        answers += 1
+        if answers == 3:  # the warm-up being the first
+            return web.Response(text="no engine", status=503)
+        return await Pace({(0, FRAMES): (1, 1)} if answers > 1 else {}).answer(request)  # the others never end
+
+    async with serving(answer) as url:
+        with pytest.raises(RequestFailed, match="503: no engine"):
+            await measure(url, clients=3, processes=3)
 
 
 async def test_without_a_time_in_which_all_are_busy_there_is_no_steady_figure():

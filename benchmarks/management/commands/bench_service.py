@@ -18,7 +18,7 @@ from benchmarks.arguments import counts, loopback_url, output_file, positive
 from benchmarks.loadgen.health import CPU_PERCENT
 from benchmarks.output_files import write_json
 from benchmarks.process_cpu import listeners
-from benchmarks.service_bench import REQUESTS_PER_CLIENT, Figures, Load, RequestFailed, run_case
+from benchmarks.service_bench import REQUESTS_PER_CLIENT, Figures, Load, RequestFailed, default_processes, run_case
 
 PACKAGES = ("daphne", "django", "msgspec", "redis", "torch", "aiohttp")
 COLUMNS = (
@@ -54,6 +54,12 @@ class Command(BaseCommand):
             metavar="N",
             help=f"one after the other; with more, less of a case is start and end ({REQUESTS_PER_CLIENT})",
         )
+        parser.add_argument(
+            "--processes",
+            type=positive,
+            default=default_processes(),
+            help="that the clients are shared out among; 1: this one (default: a quarter of the cores)",
+        )
         parser.add_argument("--output", type=output_file, help="also write the figures to this JSON file")
 
     def handle(self, *, base_url: str | None, output: Path | None, **options: Any) -> None:
@@ -75,6 +81,7 @@ class Command(BaseCommand):
         tokens: int,
         prompt_tokens: int,
         requests_per_client: int,
+        processes: int,
         **_options: Any,
     ) -> dict[str, Any]:
         password = settings.RWKV.api_password
@@ -95,13 +102,19 @@ class Command(BaseCommand):
                 prompt_tokens=prompt_tokens,
                 requests_per_client=requests_per_client,
             )
-            figures = await run_case(load, web=web, engine=engine, report=self.stderr.write)
+            figures = await run_case(load, web=web, engine=engine, report=self.stderr.write, processes=processes)
             self.stdout.write("  ".join(_cell(figures, name).rjust(len(title)) for name, title in COLUMNS))
             if figures.client_cpu_percent > CPU_PERCENT.limited:
-                self.stdout.write(f"  these may be the client's: it used {figures.client_cpu_percent:.0f}% of a core")
+                percent = f"{figures.client_cpu_percent:.0f}%"
+                self.stdout.write(f"  these may be the client's: one of its processes used {percent} of a core")
             cases.append(asdict(figures))
         self.stdout.write("\n".join(LEGEND))
-        asked = {"tokens": tokens, "prompt_tokens": prompt_tokens, "requests_per_client": requests_per_client}
+        asked = {
+            "tokens": tokens,
+            "prompt_tokens": prompt_tokens,
+            "requests_per_client": requests_per_client,
+            "client_processes": processes,
+        }
         return {**surroundings(engines), **asked, "cases": cases}
 
 
