@@ -1,4 +1,4 @@
-"""A long mixed load: short and long prompts, short and long answers, clients that leave in the middle.
+"""A long mixed load: short and long prompts, short and long answers, conversations, clients that leave in the middle.
 
 What it looks for is what a short benchmark cannot show: memory that grows, steps that slow down, slots
 that are not given back.
@@ -7,8 +7,8 @@ that are not given back.
 import asyncio
 import json
 import random
-import subprocess
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -26,9 +26,11 @@ SILENT_SECONDS = 120.0  # after which a stream has failed
 STATS_SECONDS = 60.0  # for the service to say how it stands
 LEAVING_SHARE = 0.2  # of the clients' requests that are given up in the middle
 LONG_PROMPT_SHARE = 0.1
+TURN_SHARE = 0.2  # of the requests, that are turns of their client's own conversation
 FIRST_ID, LAST_ID = 256, 65_000
+LENGTHS = (8, 64, 256, 512)  # of answers, in tokens
 COMPLETE, LEFT = "complete", "left"  # the outcomes of requests that went well: of all, or until their client left
-MEANS = ("step_ms", "tokens_per_second", "resident_mb", "gpu_mb", "running")
+MEANS = ("step_ms", "tokens_per_second", "resident_mb", "device_mb", "running")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Sample:
     step_ms: float
     tokens_per_second: float
     resident_mb: float  # of the engine process
-    gpu_mb: float  # in use on the first GPU, 0 without one
+    device_mb: float  # in use on the engine's device, by whatever there is
 
 
 @dataclass(slots=True)
@@ -81,7 +83,8 @@ async def run_soak(
         until = time.monotonic() + seconds
         watcher = asyncio.create_task(_watch(session, soak, report))
         draw = random.Random(1)
-        await asyncio.gather(*(_client(session, random.Random(draw.random()), until, soak) for _ in range(clients)))
+        clients_of = [_client(session, random.Random(draw.random()), until, soak) for _ in range(clients)]
+        await asyncio.gather(*clients_of)
         watcher.cancel()
         soak.idle_at_end = await _gets_idle(session)
     return soak
@@ -98,32 +101,48 @@ async def _gets_idle(session: aiohttp.ClientSession) -> bool:
 
 
 async def _client(session: aiohttp.ClientSession, draw: random.Random, until: float, soak: Soak) -> None:
+    conversation = f"soak-{uuid.uuid4().hex}"
     while time.monotonic() < until:
         await asyncio.sleep(draw.expovariate(2.0))
-        long = draw.random() < LONG_PROMPT_SHARE
-        length = draw.randint(1000, 6000) if long else draw.randint(4, 200)
-        body = {
-            "prompt": [draw.randint(FIRST_ID, LAST_ID) for _ in range(length)],
-            "max_tokens": draw.choice((8, 64, 256, 512)),
-            "temperature": draw.choice((0, 0.7, 1.0)),
-            "top_p": draw.choice((1.0, 0.6)),
-            "frequency_penalty": draw.choice((0, 0.5)),
-            "ignore_eos": True,
-            "stream": True,
-        }
+        path, body = _turn(draw, conversation) if draw.random() < TURN_SHARE else _completion(draw)
         leave_after = draw.uniform(0.05, 2.0) if draw.random() < LEAVING_SHARE else None
         try:
-            outcome = await asyncio.wait_for(_stream(session, body), leave_after)
+            outcome = await asyncio.wait_for(_stream(session, path, body), leave_after)
         except aiohttp.ClientError as error:  # first: a stream that fell silent is a TimeoutError as well
             outcome = type(error).__name__
         except TimeoutError:
             outcome = LEFT
         soak.outcomes[outcome] += 1
+    with suppress(aiohttp.ClientError):  # what is left of a service that is gone now is not the soak's
+        await session.post("/state/delete", json={"session_id": conversation})
 
 
-async def _stream(session: aiohttp.ClientSession, body: dict[str, Any]) -> str:
+def _completion(draw: random.Random) -> tuple[str, dict[str, Any]]:
+    long = draw.random() < LONG_PROMPT_SHARE
+    length = draw.randint(1000, 6000) if long else draw.randint(4, 200)
+    body = {"prompt": [draw.randint(FIRST_ID, LAST_ID) for _ in range(length)], "max_tokens": draw.choice(LENGTHS)}
+    return "/v1/completions", body | _sampling(draw)
+
+
+def _turn(draw: random.Random, conversation: str) -> tuple[str, dict[str, Any]]:
+    said = " ".join(str(draw.randint(0, 9999)) for _ in range(draw.randint(1, 40)))
+    body = {"messages": [{"role": "user", "content": said}], "max_tokens": draw.choice(LENGTHS)}
+    return "/v1/chat/completions", body | {"session_id": conversation} | _sampling(draw)
+
+
+def _sampling(draw: random.Random) -> dict[str, Any]:
+    return {
+        "temperature": draw.choice((0, 0.7, 1.0)),
+        "top_p": draw.choice((1.0, 0.6)),
+        "frequency_penalty": draw.choice((0, 0.5)),
+        "ignore_eos": True,
+        "stream": True,
+    }
+
+
+async def _stream(session: aiohttp.ClientSession, path: str, body: dict[str, Any]) -> str:
     timeout = aiohttp.ClientTimeout(total=None, sock_read=SILENT_SECONDS)
-    async with session.post("/v1/completions", json=body, timeout=timeout) as response:
+    async with session.post(path, json=body, timeout=timeout) as response:
         if response.status != 200:
             return f"status {response.status}"
         tail = b""
@@ -164,7 +183,7 @@ async def _sample(session: aiohttp.ClientSession, second: float) -> Sample | Non
         step_ms=round(engine["step_ms"], 3),
         tokens_per_second=round(stats["generated_tokens_per_second"], 1),
         resident_mb=_resident_mb(engine["pid"]),
-        gpu_mb=await asyncio.to_thread(_gpu_mb),
+        device_mb=round((engine["memory_total"] - engine["memory_free"]) / 2**20, 1),
     )
 
 
@@ -181,11 +200,3 @@ def _resident_mb(pid: int) -> float:
         return 0.0
     (line,) = [line for line in status.splitlines() if line.startswith("VmRSS")]
     return round(int(line.split()[1]) / 1024, 1)
-
-
-def _gpu_mb() -> float:
-    try:
-        query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-        return float(subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0])
-    except (FileNotFoundError, subprocess.CalledProcessError):  # no GPU here, or none that answers
-        return 0.0

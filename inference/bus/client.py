@@ -41,6 +41,9 @@ T = TypeVar("T")
 
 AWAY = "the message bus is not reachable"
 READ_SECONDS = 5  # what Redis may take beyond the time that a read asks it to wait
+# Commands are short, and a burst waits less for one of these than for more of them to be opened. What blocks in Redis
+# is the reader's.
+CONNECTIONS = 4
 _UNSENT_REPORTS = 32  # of errors; with more on their way, later ones are left out
 
 
@@ -53,7 +56,9 @@ class BusClient:
         self.closing = False
         self.finished: dict[str, RunningRequest] = {}  # the request of each caller that ended last
         retry = Retry(ExponentialBackoff(cap=1.0, base=0.02), 3)
-        pool = aioredis.BlockingConnectionPool.from_url(url, max_connections=16, timeout=10, retry=retry)
+        pool = aioredis.BlockingConnectionPool.from_url(
+            url, max_connections=CONNECTIONS, timeout=10, retry=retry, driver_info=None
+        )
         self.redis = aioredis.Redis(connection_pool=pool)  # for what else the web processes share, too
         self._reader = aioredis.Redis.from_url(url, socket_timeout=READ_SECONDS)
         self._engines = LiveEngines(self.redis, grace_seconds)
@@ -127,7 +132,7 @@ class BusClient:
 
     async def give_order(self, action: Action, request_id: str = "", owner: str | None = None) -> list[RunningRequest]:
         """See `inference.bus.control`. Raises NoEngine when Redis is away."""
-        return await _reached(control.give_order(self.redis, action, request_id, owner))
+        return await _reached(control.give_order(self._reader, action, request_id, owner))
 
     @asynccontextmanager
     async def resuming(self, request_id: str, owner: str | None = None) -> AsyncIterator[paused.PausedRequest | None]:

@@ -1,6 +1,7 @@
 """What a soak tells of a service, also of one that does not do well."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,7 +18,7 @@ STATS = {
     "running": 0,
     "waiting": 0,
     "generated_tokens_per_second": 5.0,
-    "engines": [{"step_ms": 2.0, "pid": 0}],
+    "engines": [{"step_ms": 2.0, "pid": 0, "memory_free": 3 * 2**20, "memory_total": 10 * 2**20}],
 }
 GUARD_SECONDS = 60.0  # for what takes a moment, and would take for ever
 
@@ -41,9 +42,13 @@ async def tell_stats(request: web.Request) -> web.Response:
 
 
 @asynccontextmanager
-async def serving(answer: Handler = complete, stats: Handler = tell_stats) -> AsyncIterator[str]:
+async def serving(
+    answer: Handler = complete, stats: Handler = tell_stats, delete: Handler = complete
+) -> AsyncIterator[str]:
     app = web.Application()
-    app.router.add_post("/v1/completions", answer)
+    for path in ("/v1/completions", "/v1/chat/completions"):
+        app.router.add_post(path, answer)
+    app.router.add_post("/state/delete", delete)
     app.router.add_get("/stats", stats)
     async with TestServer(app) as server:
         yield str(server.make_url("")).rstrip("/")
@@ -67,6 +72,25 @@ async def test_a_service_that_does_well() -> None:
     assert found.idle_at_end and found.missed_samples == 0
     summary = found.summary()
     assert summary["first_third"]["tokens_per_second"] == summary["last_third"]["tokens_per_second"] == 5.0
+    assert summary["first_third"]["device_mb"] == summary["last_third"]["device_mb"] == 7.0
+
+
+async def test_conversations_go_on_and_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(soak, "TURN_SHARE", 1.0)
+    turns, deleted = Counter[str](), Counter[str]()
+
+    async def turn(request: web.Request) -> web.Response:
+        turns[(await request.json())["session_id"]] += 1
+        return await complete(request)
+
+    async def delete(request: web.Request) -> web.Response:
+        deleted[(await request.json())["session_id"]] += 1
+        return web.json_response({})
+
+    async with serving(turn, delete=delete) as url:
+        await soaked(url, seconds=2.0)
+    assert max(turns.values()) > 1
+    assert deleted.keys() >= turns.keys() and set(deleted.values()) == {1} and len(deleted) == 4
 
 
 async def test_a_stream_that_falls_silent_has_not_been_left(monkeypatch: pytest.MonkeyPatch) -> None:
