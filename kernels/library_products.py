@@ -8,6 +8,7 @@ is the one that PyTorch has loaded; no header of it is needed.
 
 import ctypes
 import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -96,35 +97,52 @@ def suits(problem: Problem, algorithm: str) -> bool:
     return bool(status == result.status == _SUCCESS and result.workspace == 0)
 
 
-def multiply(x: Tensor, w: Tensor, y: Tensor, algorithm: str) -> None:
-    """y = x w^T for x [B, M, K] and w [B, N, K] fp16, y [B, M, N] fp16 or fp32, each with its rows contiguous.
+class Product:
+    """`problem` by `algorithm`, with everything at hand that a call needs: the host has little time for each."""
 
-    Raises RuntimeError if `algorithm` does not suit.
-    """
-    problem = Problem.of(x, w, y)
-    operation, of_w, of_x, of_y, _ = _described(problem)
-    to_y = ctypes.c_void_p(y.data_ptr())
-    status = _call(
-        "cublasLtMatmul",
-        _handle(),
-        operation,
-        ctypes.byref(_ONE),
-        ctypes.c_void_p(w.data_ptr()),
-        of_w,
-        ctypes.c_void_p(x.data_ptr()),
-        of_x,
-        ctypes.byref(_ZERO),
-        to_y,
-        of_y,
-        to_y,
-        of_y,
-        _as_struct(algorithm),
-        None,
-        ctypes.c_size_t(0),
-        ctypes.c_void_p(torch.cuda.current_stream().cuda_stream),
-    )
-    if status != _SUCCESS:
-        raise RuntimeError(f"cuBLASLt refuses {problem} by {algorithm}: status {status}")
+    def __init__(self, problem: Problem, algorithm: str) -> None:
+        operation, of_w, of_x, of_y, _ = (pointer.value for pointer in _described(problem))
+        self._operands = problem, algorithm
+        self._head = _handle().value, operation, ctypes.addressof(_ONE)
+        self._layouts = of_w, of_x, of_y
+        self._algorithm = _as_struct(algorithm)
+        self._tail = ctypes.addressof(_ZERO), ctypes.addressof(self._algorithm)
+        self._multiply = _multiply()
+
+    def __call__(self, x: Tensor, w: Tensor, y: Tensor) -> None:
+        """y = x w^T on the current stream. Raises RuntimeError if `algorithm` does not suit."""
+        of_w, of_x, of_y = self._layouts
+        zero, algorithm = self._tail
+        to_y, stream = y.data_ptr(), torch.cuda.current_stream().cuda_stream
+        status = self._multiply(
+            *self._head,
+            w.data_ptr(),
+            of_w,
+            x.data_ptr(),
+            of_x,
+            zero,
+            to_y,
+            of_y,
+            to_y,
+            of_y,
+            algorithm,
+            None,
+            0,
+            stream,
+        )
+        if status != _SUCCESS:
+            raise RuntimeError(f"cuBLASLt refuses {self._operands}: status {status}")
+
+
+@functools.cache
+def _multiply() -> Callable[..., int]:
+    """The call with its types declared, so that addresses pass as they are."""
+    library = _library()
+    assert library is not None, "nothing was offered without it"
+    function = library.cublasLtMatmul
+    pointer = ctypes.c_void_p
+    function.argtypes = [*[pointer] * 14, ctypes.c_size_t, pointer]
+    return function  # type: ignore[no-any-return]
 
 
 _ONE, _ZERO = ctypes.c_float(1.0), ctypes.c_float(0.0)

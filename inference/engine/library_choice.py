@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from inference.engine.measuring import BETTER, MEASURED_ROWS, medians, milliseconds, recorded
-from kernels.library_products import Problem, multiply, offered, suits
+from kernels.library_products import Problem, Product, offered, suits
 
 log = logging.getLogger(__name__)
 
@@ -40,17 +40,27 @@ class Library:
 
     def __init__(self, algorithms: Algorithms) -> None:
         self.algorithms = algorithms
+        self._ready: dict[tuple[object, ...], Product | None] = {}  # by shapes and strides; None: as cuBLAS likes
 
     def __call__(self, x: Tensor, w: Tensor) -> Tensor:
         """x [M, K], w [N, K] -> x w^T [M, N]; or batches of them."""
+        shapes = x.shape, x.stride(), w.shape, w.stride()
+        if shapes not in self._ready:
+            self._ready[shapes] = self._prepared(x, w)
+        product = self._ready[shapes]
+        if product is None:
+            return torch.matmul(x, w.mT)
+        y = _room_for(x, w)
+        product(x, w, y)
+        return y
+
+    def _prepared(self, x: Tensor, w: Tensor) -> Product | None:
         algorithm = self._best(w, x.shape[-2])
-        if algorithm != GUESS:
-            y = x.new_empty((*x.shape[:-1], w.shape[-2]))
-            matrices = _batched(x), _batched(w), _batched(y)
-            if suits(Problem.of(*matrices), algorithm):  # it did for the number of rows that was measured
-                multiply(*matrices, algorithm)
-                return y
-        return torch.matmul(x, w.mT)
+        if algorithm == GUESS:
+            return None
+        problem = Problem.of(*map(_batched, (x, w, _room_for(x, w))))
+        # It suits the number of rows that was measured.
+        return Product(problem, algorithm) if suits(problem, algorithm) else None
 
     def _best(self, w: Tensor, rows: int) -> str:
         best = self.algorithms.get(_name(w))
@@ -60,6 +70,7 @@ class Library:
 
     def measure(self, products: Sequence[Weights]) -> None:
         """Find the best algorithms for all of `products`."""
+        self._ready.clear()
         pool = _pool([_batched(product.layers[0]) for product in products])
         for product in products:
             count = -(-READ_BYTES // product.layers[0].nbytes)
@@ -76,19 +87,19 @@ def _pool(weights: Sequence[Tensor]) -> list[str]:
 
 
 def _fastest(layers: Sequence[Tensor], x: Tensor, pool: Sequence[str]) -> str:
-    x, y = _batched(x), x.new_empty((*_batched(x).shape[:2], layers[0].shape[-2]))
-    weights = [_batched(w) for w in layers]
-    problem = Problem.of(x, weights[0], y)
+    y = _room_for(x, layers[0])
+    problem = Problem.of(*map(_batched, (x, layers[0], y)))
     names = dict.fromkeys([*offered(problem), *(name for name in pool if suits(problem, name))])
 
-    def run(name: str) -> None:
-        for w in weights:
-            if name == GUESS:
-                torch.bmm(x, w.mT, out=y)
-            else:
-                multiply(x, w, y, name)
+    def run(product: Callable[[Tensor, Tensor, Tensor], object]) -> None:
+        for w in layers:
+            product(x, w, y)
 
-    runs = {name: partial(run, name) for name in [GUESS, *names]}
+    products: dict[str, Callable[[Tensor, Tensor, Tensor], None]] = {
+        GUESS: _by_guess,
+        **{name: Product(problem, name) for name in names},
+    }
+    runs = {name: partial(run, product) for name, product in products.items()}
     for warm_up in runs.values():
         warm_up()
     once = {name: milliseconds(runs[name]) for name in names}
@@ -97,6 +108,14 @@ def _fastest(layers: Sequence[Tensor], x: Tensor, pool: Sequence[str]) -> str:
     best = min(times, key=lambda name: times[name])
     log.debug("%s: %.3f ms by %s, %.3f by guess", problem, times[best], best or "guess", times[GUESS])
     return best if times[best] < BETTER * times[GUESS] else GUESS
+
+
+def _by_guess(x: Tensor, w: Tensor, y: Tensor) -> None:
+    torch.matmul(x, w.mT, out=y)
+
+
+def _room_for(x: Tensor, w: Tensor) -> Tensor:
+    return x.new_empty((*x.shape[:-1], w.shape[-2]))
 
 
 def _batched(matrix: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from inference.engine.library_choice import TUNED_ROWS, Library, Weights
-from kernels.library_products import Problem, multiply, offered, suits
+from kernels.library_products import Problem, Product, offered, suits
 from tests.gpu.accuracy import DEVICE, normal, poisoned_memory, relative_error
 
 pytestmark = [
@@ -39,7 +39,7 @@ def test_every_algorithm_matches_float64(kind: str, rows: int, n: int, k: int, d
     exact = torch.bmm(x.double(), w.double().mT)
     for name in suitable:
         y.fill_(torch.nan)
-        multiply(x, w, y, name)
+        Product(problem, name)(x, w, y)
         assert relative_error(y, exact) < 1e-3, name
 
 
@@ -47,9 +47,10 @@ def test_an_algorithm_that_does_not_suit_is_refused() -> None:
     x, w = normal(1, 64, 60), normal(1, 64, 60)  # rows of 120 bytes
     y = torch.empty((1, 64, 64), dtype=torch.float16, device=DEVICE)
     name = offered(Problem.plain(4096, 4096, 4096))[0]
-    assert not suits(Problem.of(x, w, y), name)
+    problem = Problem.of(x, w, y)
+    assert not suits(problem, name)
     with pytest.raises(RuntimeError, match="cuBLASLt refuses"):
-        multiply(x, w, y, name)
+        Product(problem, name)(x, w, y)
 
 
 def test_measured_products_match_float64_for_any_rows() -> None:
