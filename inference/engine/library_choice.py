@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 LEAST_ROWS = 128  # with fewer, reading the weights is what counts, and our own kernels do that
 TUNED_ROWS = [rows for rows in MEASURED_ROWS if rows >= LEAST_ROWS]
 GUESS = ""  # the algorithm that cuBLAS would take
+NEAR = 0.95  # of the rows that were measured: with fewer, cuBLAS's guess may be the better one
 CLOSEST = 5  # algorithms that are compared with care
 READ_BYTES = 2**28  # of weights in a comparison, several times what a cache holds
 
@@ -55,18 +56,12 @@ class Library:
         return y
 
     def _prepared(self, x: Tensor, w: Tensor) -> Product | None:
-        algorithm = self._best(w, x.shape[-2])
+        algorithm = nearest(self.algorithms.get(_name(w), ()), x.shape[-2])
         if algorithm == GUESS:
             return None
         problem = Problem.of(*map(_batched, (x, w, _room_for(x, w))))
         # It suits the number of rows that was measured.
         return Product(problem, algorithm) if suits(problem, algorithm) else None
-
-    def _best(self, w: Tensor, rows: int) -> str:
-        best = self.algorithms.get(_name(w))
-        if best is None or rows < LEAST_ROWS:
-            return GUESS
-        return best[min(bisect.bisect_left(TUNED_ROWS, rows), len(TUNED_ROWS) - 1)]
 
     def measure(self, products: Sequence[Weights]) -> None:
         """Find the best algorithms for all of `products`."""
@@ -76,6 +71,17 @@ class Library:
             count = -(-READ_BYTES // product.layers[0].nbytes)
             layers = product.layers[:: max(len(product.layers) // count, 1)][:count]
             self.algorithms[_name(layers[0])] = [_fastest(layers, product.inputs(rows), pool) for rows in TUNED_ROWS]
+
+
+def nearest(best: Sequence[str], rows: int) -> str:
+    """Of `best`, one for each of TUNED_ROWS, that of the next larger number of rows, or GUESS where that is far off.
+
+    An algorithm that suits 448 rows can be slower for 408 than cuBLAS's guess, which goes by the very number.
+    """
+    place = bisect.bisect_left(TUNED_ROWS, rows)
+    if not best or place == len(TUNED_ROWS) or rows < NEAR * TUNED_ROWS[place]:
+        return GUESS
+    return best[place]
 
 
 def _pool(weights: Sequence[Tensor]) -> list[str]:

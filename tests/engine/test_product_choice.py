@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from inference.engine.library_choice import TUNED_ROWS
+from inference.engine.library_choice import GUESS, TUNED_ROWS, nearest
 from inference.engine.measuring import MEASURED_ROWS
 from inference.engine.product_choice import Choices
 
@@ -43,3 +43,13 @@ def test_what_was_measured_is_kept(file):
 def test_what_is_of_other_rows_or_ways_is_measured_again(file, other):
     file.write_text(json.dumps(other))
     assert not Choices(file, KINDS).complete
+
+
+@pytest.mark.parametrize(
+    ("rows", "measured"),
+    [(64, None), (128, 128), (310, 320), (320, 320), (321, None), (384, 384), (408, None), (5000, None)],
+)
+def test_an_algorithm_is_for_about_the_rows_that_it_was_measured_with(rows, measured):
+    best = [f"of {rows}" for rows in TUNED_ROWS]
+    assert nearest(best, rows) == (f"of {measured}" if measured else GUESS)
+    assert nearest([], rows) == GUESS
