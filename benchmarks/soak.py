@@ -114,7 +114,7 @@ async def _client(session: aiohttp.ClientSession, draw: random.Random, until: fl
             outcome = LEFT
         soak.outcomes[outcome] += 1
     with suppress(aiohttp.ClientError):  # what is left of a service that is gone now is not the soak's
-        await session.post("/state/delete", json={"session_id": conversation})
+        (await session.post("/state/delete", json={"session_id": conversation})).release()
 
 
 def _completion(draw: random.Random) -> tuple[str, dict[str, Any]]:

@@ -62,6 +62,11 @@ class _Offer(ctypes.Structure):  # cublasLtMatmulHeuristicResult_t
     )
 
 
+def version() -> int:
+    """Of cuBLASLt, to which names of algorithms belong; 0 where PyTorch has none."""
+    return 0 if _library() is None else _call("cublasLtGetVersion")
+
+
 def offered(problem: Problem) -> list[str]:
     """The algorithms that cuBLASLt would try for `problem`, its best guess first; their names are good for this build
     of it. None of them needs a workspace. Empty where PyTorch has no cuBLASLt.

@@ -17,6 +17,7 @@ from inference.engine.library_choice import Library, Weights
 from inference.engine.product_choice import Choices, Way
 from kernels.activations import lora_activation, relu_squared
 from kernels.build import cache_directory
+from kernels.library_products import version as cublas_version
 from kernels.lora_up import lora_up
 from kernels.skinny_gemm import Product, skinny_products, takes_any_depth
 from kernels.sparse_down import MAX_ROWS as SPARSE_ROWS
@@ -181,9 +182,9 @@ KINDS: dict[str, Collection[str]] = {
 
 
 def open_choices(layers: int, width: int) -> Choices:
-    """What was measured before on this GPU, for a model of these sizes and with these very kernels."""
+    """What was measured before on this GPU, for a model of these sizes, with these very kernels and this cuBLAS."""
     gpu = torch.cuda.get_device_name().replace(" ", "-")
-    return Choices(cache_directory() / f"choices-{gpu}-{layers}x{width}.json", KINDS)
+    return Choices(cache_directory() / f"products-{gpu}-{layers}x{width}-{cublas_version()}.json", KINDS)
 
 
 def measure_library(library: Library, blocks: Sequence[Block]) -> None:
