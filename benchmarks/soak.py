@@ -83,8 +83,7 @@ async def run_soak(
         until = time.monotonic() + seconds
         watcher = asyncio.create_task(_watch(session, soak, report))
         draw = random.Random(1)
-        clients_of = [_client(session, random.Random(draw.random()), until, soak) for _ in range(clients)]
-        await asyncio.gather(*clients_of)
+        await asyncio.gather(*(_client(session, random.Random(draw.random()), until, soak) for _ in range(clients)))
         watcher.cancel()
         soak.idle_at_end = await _gets_idle(session)
     return soak

@@ -92,7 +92,6 @@ def offered(problem: Problem) -> list[str]:
     return [bytes(offer.algorithm).hex() for offer in found if offer.status == _SUCCESS]
 
 
-@functools.cache
 def suits(problem: Problem, algorithm: str) -> bool:
     """Whether `algorithm`, offered for any problem, can compute this one without a workspace."""
     result = _Offer()
@@ -102,7 +101,7 @@ def suits(problem: Problem, algorithm: str) -> bool:
     return bool(status == result.status == _SUCCESS and result.workspace == 0)
 
 
-class Product:
+class PreparedProduct:
     """`problem` by `algorithm`, with everything at hand that a call needs: the host has little time for each."""
 
     def __init__(self, problem: Problem, algorithm: str) -> None:

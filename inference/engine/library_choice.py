@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from inference.engine.measuring import BETTER, MEASURED_ROWS, medians, milliseconds, recorded
-from kernels.library_products import Problem, Product, offered, suits
+from kernels.library_products import PreparedProduct, Problem, offered, suits
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,9 @@ class Library:
 
     def __init__(self, algorithms: Algorithms) -> None:
         self.algorithms = algorithms
-        self._ready: dict[tuple[object, ...], Product | None] = {}  # by shapes and strides; None: as cuBLAS likes
+        self._ready: dict[
+            tuple[object, ...], PreparedProduct | None
+        ] = {}  # by shapes and strides; None: as cuBLAS likes
 
     def __call__(self, x: Tensor, w: Tensor) -> Tensor:
         """x [M, K], w [N, K] -> x w^T [M, N]; or batches of them."""
@@ -55,22 +57,22 @@ class Library:
         product(x, w, y)
         return y
 
-    def _prepared(self, x: Tensor, w: Tensor) -> Product | None:
+    def _prepared(self, x: Tensor, w: Tensor) -> PreparedProduct | None:
         algorithm = nearest(self.algorithms.get(_name(w), ()), x.shape[-2])
         if algorithm == GUESS:
             return None
         problem = Problem.of(*map(_batched, (x, w, _room_for(x, w))))
         # It suits the number of rows that was measured.
-        return Product(problem, algorithm) if suits(problem, algorithm) else None
+        return PreparedProduct(problem, algorithm) if suits(problem, algorithm) else None
 
     def measure(self, products: Sequence[Weights]) -> None:
         """Find the best algorithms for all of `products`."""
-        self._ready.clear()
         pool = _pool([_batched(product.layers[0]) for product in products])
         for product in products:
             count = -(-READ_BYTES // product.layers[0].nbytes)
             layers = product.layers[:: max(len(product.layers) // count, 1)][:count]
             self.algorithms[_name(layers[0])] = [_fastest(layers, product.inputs(rows), pool) for rows in TUNED_ROWS]
+        self._ready.clear()
 
 
 def nearest(best: Sequence[str], rows: int) -> str:
@@ -86,9 +88,9 @@ def nearest(best: Sequence[str], rows: int) -> str:
 
 def _pool(weights: Sequence[Tensor]) -> list[str]:
     """What is offered for matrices like `weights`, [B, N, K], and for others of these sizes."""
-    sizes = {n for _, n, _ in (w.shape for w in weights)} | {n // 4 for _, n, _ in (w.shape for w in weights)}
-    depths = {k for _, _, k in (w.shape for w in weights)}
-    problems = [Problem.plain(rows, n, k) for rows in TUNED_ROWS for n in sorted(sizes) for k in sorted(depths)]
+    sizes = sorted({size for w in weights for size in (w.shape[1], w.shape[1] // 4)})
+    depths = sorted({w.shape[2] for w in weights})
+    problems = [Problem.plain(rows, n, k) for rows in TUNED_ROWS for n in sizes for k in depths]
     return list(dict.fromkeys(name for problem in problems for name in offered(problem)))
 
 
@@ -103,7 +105,7 @@ def _fastest(layers: Sequence[Tensor], x: Tensor, pool: Sequence[str]) -> str:
 
     products: dict[str, Callable[[Tensor, Tensor, Tensor], None]] = {
         GUESS: _by_guess,
-        **{name: Product(problem, name) for name in names},
+        **{name: PreparedProduct(problem, name) for name in names},
     }
     runs = {name: partial(run, product) for name, product in products.items()}
     for warm_up in runs.values():

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from inference.engine.library_choice import TUNED_ROWS, Library, Weights
-from kernels.library_products import Problem, Product, offered, suits
+from kernels.library_products import PreparedProduct, Problem, offered, suits
 from tests.gpu.accuracy import DEVICE, normal, poisoned_memory, relative_error
 
 pytestmark = [
@@ -39,7 +39,7 @@ def test_every_algorithm_matches_float64(kind: str, rows: int, n: int, k: int, d
     exact = torch.bmm(x.double(), w.double().mT)
     for name in suitable:
         y.fill_(torch.nan)
-        Product(problem, name)(x, w, y)
+        PreparedProduct(problem, name)(x, w, y)
         assert relative_error(y, exact) < 1e-3, name
 
 
@@ -50,7 +50,7 @@ def test_an_algorithm_that_does_not_suit_is_refused() -> None:
     problem = Problem.of(x, w, y)
     assert not suits(problem, name)
     with pytest.raises(RuntimeError, match="cuBLASLt refuses"):
-        Product(problem, name)(x, w, y)
+        PreparedProduct(problem, name)(x, w, y)
 
 
 def test_measured_products_match_float64_for_any_rows() -> None:
