@@ -94,15 +94,8 @@ class DeviceRows:
         return cls(slots, *on_device, singles=count_singles(lengths))
 
     def ends(self, lengths: Sequence[int]) -> tuple[Tensor, "DeviceRows"]:
-        """The last two positions of every row, or the one it has, and rows of just these.
-
-        It is what a channel mix has to see so that the last one comes out right. `lengths` are those of the rows.
-        """
-        kept = [min(length, 2) for length in lengths]
-        behind, positions = 0, []
-        for length, wanted in zip(lengths, kept, strict=True):
-            behind += length
-            positions += range(behind - wanted, behind)
+        """`end_positions` of the rows, on the device, and rows of just these. `lengths` are those of the rows."""
+        positions, kept = end_positions(lengths)
         at = torch.tensor(positions, dtype=torch.int64)
         device = self.slots.device
         at = (at.pin_memory() if device.type == "cuda" else at).to(device, non_blocking=True)
@@ -146,6 +139,19 @@ class RecordedRows(DeviceRows):
         row_of[:] = torch.repeat_interleave(torch.arange(rows, dtype=torch.int32), length)
         host_ids[: len(ids)] = torch.tensor(ids, dtype=torch.int32)
         self._data.copy_(host, non_blocking=True)
+
+
+def end_positions(lengths: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The last two positions of every row, or the one it has, and how many of each row these are.
+
+    It is what a channel mix has to see so that the last one comes out right.
+    """
+    kept = [min(length, 2) for length in lengths]
+    behind, positions = 0, []
+    for length, wanted in zip(lengths, kept, strict=True):
+        behind += length
+        positions += range(behind - wanted, behind)
+    return positions, kept
 
 
 def count_singles(lengths: Sequence[int]) -> int:

@@ -1,8 +1,8 @@
 """The CUDA back end: our kernels, fp16 weights, and decode steps that are replayed from CUDA graphs.
 
 A step of decodes alone is one graph launch: forward pass, sampling, and the drawn ids fed back on the
-device. Of a step with prompts the forward pass is one. Nothing waits for the device before a step's
-result is asked for, which the step loop does one step later.
+device. A step with prompts is two. Nothing waits for the device before a step's result is asked for,
+which the step loop does one step later.
 """
 
 from collections.abc import Mapping, Sequence
@@ -112,34 +112,38 @@ class CudaBackend(SlotStates):
         graph.slots[:rows].copy_(_pinned(plan.decode), non_blocking=True)
         graph.slots[rows:].fill_(self._sampler.dummy)
         graph.replay()
-        return self._finish(plan, graph.logits[:rows], graph.tokens[:rows])
+        return self._finish(plan, graph.logits, graph.tokens)
 
     def _launch_mixed(self, plan: StepPlan) -> "CudaStep":
-        decodes = len(plan.decode)
-        lengths = [1] * decodes + [len(chunk.tokens) for chunk in plan.chunks]
-        x, y, rows = self._advance_mixed(plan, lengths)
-
-        scored = None
+        slots = plan.decode + [chunk.slot for chunk in plan.chunks]
+        lengths = [1] * len(plan.decode) + [len(chunk.tokens) for chunk in plan.chunks]
+        x, y, rows = self._advance_mixed(plan, slots, lengths)
+        drawing = [True] * len(plan.decode) + [chunk.sample for chunk in plan.chunks]
         if plan.scores_prompts:
-            x, delta = self._forward.finish(x, y, self._state, rows)
-            scored = PromptLogprobs(
-                plan.chunks, decodes, lambda at: self._forward.logits(x[at], delta[at]), self._device
-            )
-        else:
-            at, rows = rows.ends(lengths)
-            x, delta = self._forward.finish(x[at], y[at], self._state, rows)
-        sampled = [True] * decodes + [chunk.sample for chunk in plan.chunks]
-        chosen = self._upload([row for row, wanted in enumerate(sampled) if wanted]).long()
+            return self._score(plan, x, y, rows, drawing)
+        graph = self._graphs.ends(lengths)
+        graph.fill(x, y, slots, lengths, drawing)
+        graph.replay()
+        return self._finish(plan, graph.logits, graph.tokens, rows=[row for row, draws in enumerate(drawing) if draws])
+
+    def _score(self, plan: StepPlan, x: Tensor, y: Tensor, rows: DeviceRows, drawing: Sequence[bool]) -> "CudaStep":
+        """The rest of a step in which the logits of all positions are wanted."""
+        x, delta = self._forward.finish(x, y, self._state, rows)
+        scored = PromptLogprobs(
+            plan.chunks, len(plan.decode), lambda at: self._forward.logits(x[at], delta[at]), self._device
+        )
+        chosen = self._upload([row for row, draws in enumerate(drawing) if draws]).long()
         if not len(chosen):
-            return CudaStep(plan, chosen, None, scored)
+            return CudaStep(plan, chosen, [], None, scored)
         last = rows.row_start[1:][chosen].long() - 1
         logits = self._forward.logits(x[last], delta[last])
         drawn = self._sampler.draw(logits, rows.slots[chosen])
-        return self._finish(plan, logits, drawn, scored)
+        return self._finish(plan, logits, drawn, scored=scored)
 
-    def _advance_mixed(self, plan: StepPlan, lengths: Sequence[int]) -> tuple[Tensor, Tensor, DeviceRows]:
+    def _advance_mixed(
+        self, plan: StepPlan, slots: Sequence[int], lengths: Sequence[int]
+    ) -> tuple[Tensor, Tensor, DeviceRows]:
         """What `CudaModel.finish` takes, and the rows it is of: the decodes, then the chunks."""
-        slots = plan.decode + [chunk.slot for chunk in plan.chunks]
         ids = [LAST_DRAWN] * len(plan.decode) + [token for chunk in plan.chunks for token in chunk.tokens]
         few_and_long = len(plan.chunks) <= FEW_PROMPTS and len(ids) - len(plan.decode) > LONG_TOKENS
         if len(ids) <= MOST_RECORDED_TOKENS and not few_and_long:
@@ -152,19 +156,31 @@ class CudaBackend(SlotStates):
         return *self._forward.advance(tokens, self._state, rows), rows
 
     def _finish(
-        self, plan: StepPlan, logits: Tensor, drawn: Tensor, scored: PromptLogprobs | None = None
+        self,
+        plan: StepPlan,
+        logits: Tensor,
+        drawn: Tensor,
+        *,
+        rows: Sequence[int] | None = None,
+        scored: PromptLogprobs | None = None,
     ) -> "CudaStep":
-        """Start the way to the host of the drawn ids, and of the logprobs that the plan wants."""
+        """Start the way to the host of the drawn ids, and of the logprobs that the plan wants.
+
+        `rows`: which of `logits` and `drawn` are those of the plan's sampled slots; None: the first ones.
+        """
+        slots = plan.sampled_slots
+        rows = range(len(slots)) if rows is None else rows
         ranked = None
-        wanted = [row for row, slot in enumerate(plan.sampled_slots) if slot in plan.logprobs]
+        wanted = [row for row, slot in zip(rows, slots, strict=True) if slot in plan.logprobs]
         if wanted:
             chosen = self._upload(wanted).long()
             ranked = RankedTokens(
                 logits[chosen], drawn[chosen].long().clamp_(min=0), max(plan.logprobs.values(), default=0)
             )
-        host = self._staging[self._steps % RESULTS_IN_FLIGHT][: len(drawn)]
-        host.copy_(drawn, non_blocking=True)
-        return CudaStep(plan, host, ranked, scored)
+        count = max(rows, default=-1) + 1
+        host = self._staging[self._steps % RESULTS_IN_FLIGHT][:count]
+        host.copy_(drawn[:count], non_blocking=True)
+        return CudaStep(plan, host, rows, ranked, scored)
 
     def _warm_up(self) -> None:
         """Run what a first step would have to load, and take the memory that a large one needs: no request waits so."""
@@ -182,10 +198,16 @@ class CudaStep:
     """A launched step; `result` waits until it has reached the host."""
 
     def __init__(
-        self, plan: StepPlan, drawn: Tensor, ranked: RankedTokens | None, scored: PromptLogprobs | None
+        self,
+        plan: StepPlan,
+        drawn: Tensor,
+        rows: Sequence[int],
+        ranked: RankedTokens | None,
+        scored: PromptLogprobs | None,
     ) -> None:
         self._plan = plan
         self._drawn = drawn
+        self._rows = rows  # of `drawn`, those of the plan's sampled slots
         self._ranked = ranked
         self._scored = scored
         self._arrived = torch.cuda.Event()
@@ -194,7 +216,8 @@ class CudaStep:
     def result(self) -> StepResult:
         self._arrived.synchronize()
         slots = self._plan.sampled_slots
-        result = StepResult(dict(zip(slots, self._drawn.tolist(), strict=True)))
+        drawn = self._drawn.tolist()
+        result = StepResult({slot: drawn[row] for slot, row in zip(slots, self._rows, strict=True)})
         if self._ranked:
             tops = {slot: self._plan.logprobs[slot] for slot in slots if slot in self._plan.logprobs}
             for (slot, top), entry in zip(tops.items(), self._ranked.read(), strict=True):

@@ -17,6 +17,7 @@ from inference.engine.cuda_products import (
     INPUTS,
     LINEAR,
     LORA_UP,
+    logits_room,
     measure_library,
     measure_products,
     open_choices,
@@ -131,10 +132,12 @@ class CudaModel:
         sparse_down(h, block.down_by_neuron, sums)
         return x, sums
 
-    def logits(self, x: Tensor, delta: Tensor) -> Tensor:
-        """(x, delta) [N, C] of the wanted positions -> logits [N, V] fp32."""
+    def logits(self, x: Tensor, delta: Tensor, room: Tensor | None = None) -> Tensor:
+        """(x, delta) [N, C] of the wanted positions -> logits [N, V] fp32, in `room` if that is given."""
         hidden = F.layer_norm(x + delta.to(x.dtype), self.ln_out[0].shape, *self.ln_out, LAYER_NORM_EPS)
-        return HEAD[self._choices.best("head", len(hidden))](hidden, self.head)
+        logits = logits_room(len(hidden), self.head) if room is None else room
+        HEAD[self._choices.best("head", len(hidden))](hidden, self.head, logits)
+        return logits
 
     @torch.inference_mode()
     def _tune(self, sparse: bool) -> None:

@@ -148,14 +148,17 @@ def _halves(matrix: Tensor) -> Tensor:
     return matrix.view(len(matrix), 2, -1).transpose(0, 1)
 
 
-def _head_own(hidden: Tensor, weight: Tensor) -> Tensor:
-    logits = torch.empty((len(hidden), len(weight)), dtype=torch.float32, device=hidden.device)
+def logits_room(rows: int, head: Tensor) -> Tensor:
+    """Where the logits of `rows` positions go: uninitialised float32 [rows, V]. head: [V, C]."""
+    return torch.empty((rows, len(head)), dtype=torch.float32, device=head.device)
+
+
+def _head_own(hidden: Tensor, weight: Tensor, logits: Tensor) -> None:
     skinny_products([Product(hidden, weight, logits)])
-    return logits
 
 
-def _head_by_library(hidden: Tensor, weight: Tensor) -> Tensor:
-    return torch.mm(hidden, weight.T, out_dtype=torch.float32)
+def _head_by_library(hidden: Tensor, weight: Tensor, logits: Tensor) -> None:
+    torch.mm(hidden, weight.T, torch.float32, out=logits)
 
 
 INPUTS = {
@@ -249,8 +252,8 @@ def measure_products(
         return ways
 
     def logits(rows: int) -> Mapping[str, Way]:
-        x = random(rows, width)
-        return _tried(HEAD, rows, lambda way, _: way(x, head))
+        x, room = random(rows, width), logits_room(rows, head)
+        return _tried(HEAD, rows, lambda way, _: way(x, head, room))
 
     measured: dict[str, tuple[Sequence[int], Callable[[int], Mapping[str, Way]]]] = {
         "lora_up": (layers, up_lora),

@@ -146,6 +146,39 @@ def test_prompts_together_give_what_each_gives_alone(tmp_path: Path) -> None:
     assert after_each_other == alone
 
 
+def test_a_prompt_in_pieces_beside_other_rows_draws_once_it_is_through(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.pth"
+    make_checkpoint(path, "tiny")
+    backend = CudaBackend(path, slots=6)
+    greedy = Sampling(temperature=0.0)
+    long, short, other = (torch.randint(300, 60_000, (size,)).tolist() for size in (70, 9, 20))
+
+    def alone(prompt: list[int], tokens: int) -> list[int]:
+        backend.open_slot(5, greedy, [], [], prompt)
+        drawn = [backend.launch(StepPlan(chunks=[Chunk(5, prompt, sample=True)])).result().tokens[5]]
+        return drawn + [backend.launch(StepPlan(decode=[5])).result().tokens[5] for _ in range(tokens - 1)]
+
+    for slot, prompt in enumerate((long, short, other)):
+        backend.open_slot(slot, greedy, [], [], prompt)
+    steps = [
+        StepPlan(chunks=[Chunk(0, long[:30], sample=False)]),  # nothing is drawn
+        StepPlan(chunks=[Chunk(0, long[30:31], sample=False), Chunk(1, short, sample=True)]),
+        StepPlan(decode=[1], chunks=[Chunk(0, long[31:60], sample=False), Chunk(2, other, sample=True)]),
+        StepPlan(decode=[1, 2], chunks=[Chunk(0, long[60:], sample=True)], logprobs={0: 1, 2: 0}),
+        StepPlan(decode=[0, 1, 2]),
+    ]
+    pending = [backend.launch(plan) for plan in steps[:2]]  # as the step loop does: two in flight
+    results = [step.result() for step in pending] + [backend.launch(plan).result() for plan in steps[2:]]
+
+    assert [sorted(result.tokens) for result in results] == [[], [1], [1, 2], [0, 1, 2], [0, 1, 2]]
+    assert [result.tokens[1] for result in results[1:]] == alone(short, 4)
+    assert [result.tokens[2] for result in results[2:]] == alone(other, 3)
+    assert [result.tokens[0] for result in results[3:]] == alone(long, 2)
+    best = results[3].logprobs[0].top[0]
+    assert best[0] == results[3].tokens[0] and best[1] == pytest.approx(results[3].logprobs[0].logprob)
+    assert sorted(results[3].logprobs) == [0, 2]
+
+
 @pytest.mark.parametrize("lengths", [[1, 40, 2, 3, 300, 1, 2], [36], [2] * 5, [1] * 9 + [17]], ids=str)
 def test_the_ends_of_rows_are_finished_as_all_of_them_are(tmp_path: Path, lengths: list[int]) -> None:
     path = tmp_path / "tiny.pth"
