@@ -2,10 +2,13 @@
 
 import asyncio
 import gc
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
+from threading import Barrier
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -127,6 +130,49 @@ async def test_an_issued_key_is_admitted_until_it_is_disabled_or_expires(client,
     await key.asave()
     auth.memory.forget()
     assert await status(remote, headers=bearer(secret)) == 401
+
+
+class SlowDatabase:
+    """Answers, the first time, when it is told to."""
+
+    def __init__(self, answer: bool | Exception) -> None:
+        self.asked = 0
+        self.is_asked, self.may_answer = threading.Event(), threading.Event()
+        self._answer = answer
+
+    def ask(self) -> bool:
+        self.asked += 1
+        self.is_asked.set()
+        assert self.may_answer.wait(10)
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+@pytest.mark.parametrize("answer", [True, ConnectionError("away")], ids=["answer", "error"])
+def test_a_burst_asks_the_database_once(answer: bool | Exception) -> None:
+    for _ in range(20):  # the others' threads may come late
+        slow, others = SlowDatabase(answer), SlowDatabase(answer=True)
+        memory, all_there = auth.Memory(), threading.Barrier(8)
+        others.may_answer.set()
+
+        def recall(memory: auth.Memory = memory, others: SlowDatabase = others, there: Barrier = all_there) -> bool:
+            there.wait(10)
+            return memory.recall(b"question", others.ask)
+
+        with ThreadPoolExecutor(8) as pool:
+            first = pool.submit(memory.recall, b"question", slow.ask)
+            assert slow.is_asked.wait(10)
+            rest = [pool.submit(recall) for _ in range(7)]
+            all_there.wait(10)
+            assert memory.recall(b"another question", lambda: True)  # nobody waits for what he did not ask
+            slow.may_answer.set()
+            found = [future.exception() or future.result() for future in (first, *rest)]
+        if answer is True:
+            assert found == [True] * 8 and slow.asked == 1 and others.asked == 0
+        else:
+            assert found[0] is answer and all(one is answer or one is True for one in found)
+            assert memory.recall(b"question", lambda: True), "an error is not remembered"
 
 
 async def test_a_key_is_looked_up_once_for_many_requests(client, remote):

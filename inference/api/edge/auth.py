@@ -2,9 +2,14 @@
 
 import hashlib
 import hmac
+import math
+import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from ipaddress import ip_address
+from typing import Any, TypeVar, cast
 
 from django.conf import settings
 from django.core.exceptions import DisallowedHost
@@ -17,6 +22,8 @@ from rest_framework.request import Request
 from inference.api.edge import worker_key
 from inference.models import ApiKey
 from rwkvsite.origins import is_own
+
+T = TypeVar("T", bound="Caller | bool | None")
 
 # A key that was disabled is refused after this time at the latest, in every process.
 REMEMBER_SECONDS = 10.0
@@ -76,26 +83,45 @@ class Admitted(BasePermission):
         return False
 
 
-class _Memory:
-    """Answers of the database, remembered for REMEMBER_SECONDS."""
+class Memory:
+    """Answers of the database, remembered for REMEMBER_SECONDS. For several threads."""
 
     def __init__(self) -> None:
-        self._answers: dict[bytes, tuple[float, Caller | bool | None]] = {}
+        self._answers: dict[bytes, tuple[float, Future[Any]]] = {}  # with the time at which they are forgotten
+        self._lock = threading.Lock()
 
-    def get(self, question: bytes) -> tuple[Caller | bool | None] | None:
-        until, answer = self._answers.get(question, (0.0, None))
-        return (answer,) if time.monotonic() < until else None
+    def recall(self, question: bytes, ask: Callable[[], T]) -> T:
+        """What is remembered, or what `ask` says: it is asked once, however many want to know at the same time.
 
-    def put(self, question: bytes, answer: Caller | bool | None) -> None:
-        if len(self._answers) >= REMEMBERED_KEYS:
-            self._answers.clear()
-        self._answers[question] = time.monotonic() + REMEMBER_SECONDS, answer
+        Raises what `ask` raises, for all who waited for it; nothing is remembered then.
+        """
+        with self._lock:
+            until, answer = self._answers.get(question) or (0.0, Future())
+            known = time.monotonic() < until
+            if not known:
+                if len(self._answers) >= REMEMBERED_KEYS:
+                    self._answers.clear()
+                answer = Future()
+                self._answers[question] = math.inf, answer
+        if not known:
+            self._settle(question, ask, answer)
+        return cast(T, answer.result())
+
+    def _settle(self, question: bytes, ask: Callable[[], T], answer: Future[Any]) -> None:
+        try:
+            found = ask()
+        except Exception as error:
+            self._answers.pop(question, None)
+            answer.set_exception(error)
+        else:
+            self._answers[question] = time.monotonic() + REMEMBER_SECONDS, answer
+            answer.set_result(found)
 
     def forget(self) -> None:
         self._answers.clear()
 
 
-memory = _Memory()
+memory = Memory()
 _ANY_KEY = b"any key"
 
 
@@ -106,25 +132,18 @@ def _caller(secret: str) -> Caller | None:
     owner = worker_key.verify(secret)
     if owner is not None:
         return Caller(owner or WORKER, offline=True)
-    question = hashlib.sha256(secret.encode()).digest()
-    known = memory.get(question)
-    if known:
-        return known[0]
+    return memory.recall(hashlib.sha256(secret.encode()).digest(), lambda: _holder(secret))
+
+
+def _holder(secret: str) -> Caller | None:
     key = ApiKey.objects.verify(secret)
-    caller = Caller(f"key-{key.pk}", key.requests_per_minute, key.max_concurrent) if key else None
-    memory.put(question, caller)
-    return caller
+    return Caller(f"key-{key.pk}", key.requests_per_minute, key.max_concurrent) if key else None
 
 
 def _secrets_exist() -> bool:
     if settings.RWKV.api_password:
         return True
-    known = memory.get(_ANY_KEY)
-    if known:
-        return bool(known[0])
-    exist = ApiKey.objects.usable().exists()
-    memory.put(_ANY_KEY, exist)
-    return exist
+    return memory.recall(_ANY_KEY, lambda: ApiKey.objects.usable().exists())
 
 
 def _bearer_token(request: HttpRequest | Request) -> str:
