@@ -3,9 +3,12 @@
 A case is ROWSxTOKENS: with one token, a decode step of that many rows; with more, the prefill of that
 many prompts. "Forward" is the model alone, from token ids to logits. "Sampled" is the back end as the
 step loop drives it: sampling with penalties, top-k and top-p, the drawn ids fed back, results read one
-step late. Every timed run has different tokens in every row and ends with a check for finite logits.
+step late. "Sustained" is the same once it has gone on for seconds, as it does in a service: a device with a
+power limit starts faster than it goes on. Every timed run has different tokens in every row and ends with a
+check for finite logits.
 """
 
+import bisect
 import json
 import platform
 import statistics
@@ -13,6 +16,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from pathlib import Path
 
 import msgspec
@@ -31,6 +35,8 @@ WARM_UP = 3
 SAMPLING = Sampling(top_k=50, top_p=0.6, presence=2.0, frequency=0.2, decay=0.996)
 CANDIDATES = 5  # whose log probabilities are compared where greedy choices differ
 LAST_ID = 65529  # ids behind it stand for nothing
+SUSTAINED_SECONDS = 4.0  # of sampled steps: clocks need some of them to settle
+SETTLED_SECONDS = 1.0  # of these, the last ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,7 @@ class CaseResult:
     bound_tok_s: float
     share: float  # tok_s / bound_tok_s
     finite: bool
+    sustained_tok_s: float | None = None  # sampled, median of the last of some seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,15 +206,28 @@ class Bench:
 
         return step, logits
 
-    def _sampled(self, rows: int) -> list[float]:
-        """Milliseconds between the results of successive steps, as the step loop would see them."""
+    def sustained(self, case: str) -> float:
+        """Sampled tokens per second of a decode case once it has gone on for a while.
+
+        To be had after all figures of single runs, which a device that has not cooled down yet would spoil.
+        """
+        rows, _ = parse_case(case)
+        times = self._sampled(rows, seconds=SUSTAINED_SECONDS)
+        left = 1e3 * (SUSTAINED_SECONDS - SETTLED_SECONDS)
+        settled = bisect.bisect_left(list(accumulate(times)), left)
+        return rows / _quantile(times[settled:], 0.5) * 1e3
+
+    def _sampled(self, rows: int, seconds: float = 0.0) -> list[float]:
+        """Milliseconds between the results of successive steps, as the step loop would see them, for `seconds`."""
         slots = torch.randperm(self.backend.slots)[:rows].tolist()  # scattered, as those of a service are
         for slot in slots:
             self.backend.open_slot(slot, msgspec.structs.replace(SAMPLING, seed=slot), [], [], [])
         plan = StepPlan(decode=slots)
         pending = self.backend.launch(plan)
-        times, then = [], time.perf_counter()
-        for _ in range(WARM_UP + self.iterations):
+        times: list[float] = []
+        begun = time.perf_counter()
+        then = begun
+        while len(times) < WARM_UP + self.iterations or then - begun < seconds:
             following = self.backend.launch(plan)
             drawn = pending.result().tokens
             assert all(0 <= token <= LAST_ID for token in drawn.values()), (

@@ -57,6 +57,11 @@ class Command(BaseCommand):
             for kernel in bench.profile(case) if options["profile"] else ():
                 self.stdout.write(f"{'':>12}{kernel.ms:8.3f} ms {kernel.launches:5} x {kernel.name}")
             self.stdout.flush()
+        for one, (_, _, tokens) in zip(results, cases, strict=True):
+            if tokens == 1:
+                one.sustained_tok_s = bench.sustained(one.case)
+                self.stdout.write(f"{one.case:>9} {one.sustained_tok_s:9.0f} tok/s sampled, for seconds on end")
+                self.stdout.flush()
         checks = {} if options["no_check"] else self._check(bench, checkpoint)
         if options["output"]:
             chosen = {"cases": options["cases"], "state": options["state"], "iterations": options["iterations"]}
