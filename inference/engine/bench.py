@@ -25,7 +25,7 @@ from torch import Tensor
 
 from inference.bus.messages import Sampling
 from inference.engine.backend import Chunk, StepPlan
-from inference.engine.cuda_backend import CudaBackend
+from inference.engine.cuda_backend import CudaBackend, is_recorded
 from inference.engine.cuda_model import CudaModel, CudaState
 from inference.engine.model import Model, StatePool
 from inference.engine.weights import Checkpoint, Dimensions
@@ -189,18 +189,28 @@ class Bench:
             logits = step()
         return graph.replay, [logits]
 
+    @torch.inference_mode()
     def _prefill_step(self, rows: int, tokens: int) -> tuple[Callable[[], None], list[Tensor]]:
-        """A prefill of random prompts, and the logits of its last run."""
-        slots = torch.arange(rows, dtype=torch.int32, device="cuda")
-        packed = DeviceRows.of_lengths(slots, [tokens] * rows)
+        """A prefill of random prompts as the back end computes it, and the logits of its last run."""
+        lengths, slots = [tokens] * rows, list(range(rows))
         ids = _random_tokens(rows * tokens)
-        ends, packed_ends = packed.ends([tokens] * rows)
+        packed = DeviceRows.of_lengths(torch.tensor(slots, dtype=torch.int32, device="cuda"), lengths)
+        ends, packed_ends = packed.ends(lengths)
         last = packed_ends.row_start[1:].long() - 1
         logits: list[Tensor] = []
+        graph = self.backend._graphs.prompt(len(ids)) if is_recorded(rows, len(ids), len(ids)) else None
+        if graph:
+            graph.given.fill(slots, lengths, ids.tolist())
+
+        def advance() -> tuple[Tensor, Tensor]:
+            if graph is None:
+                return self._model.advance(ids, self._state, packed)
+            graph.replay()
+            return graph.x, graph.y
 
         @torch.inference_mode()
         def step() -> None:
-            x, y = self._model.advance(ids, self._state, packed)
+            x, y = advance()
             x, delta = self._model.finish(x[ends], y[ends], self._state, packed_ends)
             logits[:] = [self._model.logits(x[last], delta[last])]
 
