@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -84,12 +85,12 @@ class DeviceRows:
     @classmethod
     def of_lengths(cls, slots: Tensor, lengths: Sequence[int]) -> "DeviceRows":
         """Rows of `lengths` tokens; `slots` [B] int32 on the device."""
-        length = torch.tensor(lengths, dtype=torch.int32)
-        host = torch.zeros(len(lengths) + 1, dtype=torch.int32)
-        torch.cumsum(length, 0, out=host[1:])
-        row_of = torch.repeat_interleave(torch.arange(len(lengths), dtype=torch.int32), length)
+        row_lengths = np.array(lengths, dtype=np.int32)
+        row_start = np.zeros(len(lengths) + 1, dtype=np.int32)
+        np.cumsum(row_lengths, out=row_start[1:])
+        host = (torch.from_numpy(array) for array in (row_start, _row_of(row_lengths)))
         to = slots.device
-        pinned = [tensor.pin_memory() if to.type == "cuda" else tensor for tensor in (host, row_of)]
+        pinned = (tensor.pin_memory() if to.type == "cuda" else tensor for tensor in host)
         on_device = (tensor.to(to, non_blocking=True) for tensor in pinned)
         return cls(slots, *on_device, singles=count_singles(lengths))
 
@@ -130,15 +131,21 @@ class RecordedRows(DeviceRows):
         if left < 0 or rows > most_rows:
             raise ValueError(f"{len(ids)} tokens in {rows} rows: there is place for {tokens} in {most_rows}")
         host = torch.zeros(len(self._data), dtype=torch.int32, pin_memory=self._data.is_cuda)
-        host_slots, row_start, counts, row_of, host_ids = host.split((most_rows, most_rows + 1, 2, tokens, tokens))
-        length = torch.tensor([*lengths, *padding], dtype=torch.int32)
-        host_slots.fill_(self._dummy)
-        host_slots[: len(slots)] = torch.tensor(slots, dtype=torch.int32)
-        row_start[1 : rows + 1] = length.cumsum(0)
-        counts[0], counts[1] = count_singles(lengths), rows
-        row_of[:] = torch.repeat_interleave(torch.arange(rows, dtype=torch.int32), length)
-        host_ids[: len(ids)] = torch.tensor(ids, dtype=torch.int32)
+        parts = host.split((most_rows, most_rows + 1, 2, tokens, tokens))
+        host_slots, row_start, counts, row_of, host_ids = (part.numpy() for part in parts)
+        row_lengths = np.array([*lengths, *padding], dtype=np.int32)
+        host_slots[:] = self._dummy
+        host_slots[: len(slots)] = slots
+        np.cumsum(row_lengths, out=row_start[1 : rows + 1])
+        counts[:] = count_singles(lengths), rows
+        row_of[:] = _row_of(row_lengths)
+        host_ids[: len(ids)] = ids
         self._data.copy_(host, non_blocking=True)
+
+
+def _row_of(lengths: np.ndarray) -> np.ndarray:
+    """The row of each position, int32. By numpy: PyTorch shares it out among threads, which takes milliseconds."""
+    return np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
 
 
 def end_positions(lengths: Sequence[int]) -> tuple[list[int], list[int]]:

@@ -25,7 +25,8 @@ from torch import Tensor
 
 from inference.bus.messages import Sampling
 from inference.engine.backend import Chunk, StepPlan
-from inference.engine.cuda_backend import CudaBackend, is_recorded
+from inference.engine.cuda_backend import CudaBackend
+from inference.engine.cuda_graphs import MOST_RECORDED_TOKENS
 from inference.engine.cuda_model import CudaModel, CudaState
 from inference.engine.model import Model, StatePool
 from inference.engine.weights import Checkpoint, Dimensions
@@ -198,7 +199,7 @@ class Bench:
         ends, packed_ends = packed.ends(lengths)
         last = packed_ends.row_start[1:].long() - 1
         logits: list[Tensor] = []
-        graph = self.backend._graphs.prompt(len(ids)) if is_recorded(rows, len(ids), len(ids)) else None
+        graph = self.backend._graphs.prompt(len(ids)) if len(ids) <= MOST_RECORDED_TOKENS else None
         if graph:
             graph.given.fill(slots, lengths, ids.tolist())
 

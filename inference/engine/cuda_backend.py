@@ -27,8 +27,6 @@ from kernels.packed import DeviceRows
 
 MOST_SLOTS = 1040  # unless ENGINE_SLOTS asks for more: 1024 running rows and 16 idle sessions
 WORKSPACE_BYTES = 8 * 2**30  # activations, logits and graphs
-# Few long prompts are faster with kernels launched for just them, if they take longer than the launching.
-FEW_PROMPTS, LONG_TOKENS = 2, 2048
 WARM_UP_SAMPLING = Sampling(top_k=50, top_p=0.5, presence=1.0)
 RESULTS_IN_FLIGHT = 3  # pinned buffers for drawn ids; the step loop holds at most two
 
@@ -145,7 +143,7 @@ class CudaBackend(SlotStates):
     ) -> tuple[Tensor, Tensor, DeviceRows]:
         """What `CudaModel.finish` takes, and the rows it is of: the decodes, then the chunks."""
         ids = [LAST_DRAWN] * len(plan.decode) + [token for chunk in plan.chunks for token in chunk.tokens]
-        if is_recorded(len(plan.chunks), len(ids) - len(plan.decode), len(ids)):
+        if len(ids) <= MOST_RECORDED_TOKENS:
             graph = self._graphs.prompt(len(ids))
             graph.given.fill(slots, lengths, ids)
             graph.replay()
@@ -224,12 +222,6 @@ class CudaStep:
         if self._scored:
             result.prompt_logprobs = self._scored.read()
         return result
-
-
-def is_recorded(prompts: int, prompt_tokens: int, tokens: int) -> bool:
-    """Whether a step of so many prompts, with so many tokens in them and in all, is replayed from graphs."""
-    few_and_long = prompts <= FEW_PROMPTS and prompt_tokens > LONG_TOKENS
-    return tokens <= MOST_RECORDED_TOKENS and not few_and_long
 
 
 def choose_slots(sizes: Dimensions, device: torch.device, state_dtype: torch.dtype) -> int:
