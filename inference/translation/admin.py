@@ -7,7 +7,7 @@ from django.utils.html import format_html, format_html_join
 from unfold.decorators import display
 
 from inference.batches.admin import ReadOnlyAdmin
-from inference.translation.actions import cancel
+from inference.translation.actions import cancel, delete
 from inference.translation.models import LineStatus, Status, TranslationJob
 
 SHOWN_LINES = 50
@@ -26,6 +26,13 @@ class TranslationJobAdmin(ReadOnlyAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: TranslationJob | None = None) -> bool:
         return request.user.has_perm("inference.delete_translationjob")
+
+    def delete_model(self, request: HttpRequest, job: TranslationJob) -> None:
+        delete(job)  # in the order in which no runner is in its way
+
+    def delete_queryset(self, request: HttpRequest, jobs: QuerySet[TranslationJob]) -> None:
+        for job in jobs:
+            delete(job)
 
     @display(description="status", ordering="status", label=STATUS_LABELS)
     def status_label(self, job: TranslationJob) -> str:

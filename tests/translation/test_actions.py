@@ -19,13 +19,17 @@ from tests.site.test_settings import manage
 # A runner has locked its job when somebody deletes it, and then stores a line.
 DELETE_UNDER_A_RUNNER = """
 import threading, time
+from django.contrib import admin
 from django.contrib.auth import get_user_model
 from django.db import connection, transaction
-from inference.translation.actions import delete
+from inference.translation import actions
 from inference.translation.models import TranslationJob, TranslationLine
 
+in_the_admin = admin.site.get_model_admin(TranslationJob)
+jobs = TranslationJob.objects
+
 def delete_it():
-    delete(TranslationJob.objects.get(pk=job.pk))
+    WAY
     connection.close()
 
 WAITING = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
@@ -45,13 +49,19 @@ with transaction.atomic(), connection.cursor() as cursor:
 deleting.join()
 print(TranslationJob.objects.count())
 """
+WAYS = {
+    "page": "actions.delete(jobs.get(pk=job.pk))",
+    "admin, one": "in_the_admin.delete_model(None, jobs.get(pk=job.pk))",
+    "admin, several": "in_the_admin.delete_queryset(None, jobs.filter(pk=job.pk))",
+}
 
 
 @pytest.mark.skipif(not test_postgres.URL, reason="TEST_POSTGRES_URL is not set")
-def test_postgresql_finds_no_deadlock_of_a_runner_and_who_deletes_its_job(tmp_path, database_url):  # noqa: F811
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_postgresql_finds_no_deadlock_of_a_runner_and_who_deletes_its_job(tmp_path, database_url, way):  # noqa: F811
     environment = {"VAR_DIR": str(tmp_path), "DATABASE_URL": database_url}
     assert manage("migrate", "--verbosity", "0", **environment).returncode == 0
-    done = manage("shell", "--no-imports", "-c", DELETE_UNDER_A_RUNNER, **environment)
+    done = manage("shell", "--no-imports", "-c", DELETE_UNDER_A_RUNNER.replace("WAY", way, 1), **environment)
     assert done.stdout.split() == ["1", "0"], done.stderr
     assert "deadlock" not in done.stderr
 

@@ -301,7 +301,7 @@ def test_the_api_below_the_page_is_no_page(client, db, redis_url):
     assert answer.status_code == 400 and answer.json() == {"error": "Missing target_lang"}
 
 
-def test_operators_see_and_cancel_jobs_in_the_admin(admin_client, new_job, redis_url):
+def test_operators_see_cancel_and_delete_jobs_in_the_admin(admin_client, new_job, redis_url):
     job = new_job(SCRIPT + "a")
     job.lines.update(status=LineStatus.FAILED, error="because")
     page = admin_client.get(reverse("admin:inference_translationjob_change", args=[job.pk])).content.decode()
@@ -311,6 +311,8 @@ def test_operators_see_and_cancel_jobs_in_the_admin(admin_client, new_job, redis
     admin_client.post(url, {"action": "cancel", "_selected_action": [job.pk]})
     job.refresh_from_db()
     assert job.status == Status.CANCELLED
+    admin_client.post(url, {"action": "delete_selected", "_selected_action": [job.pk], "post": "yes"})
+    assert not TranslationJob.objects.exists()
 
 
 def test_pages_bring_no_inline_scripts_or_styles():
