@@ -83,6 +83,11 @@ def delete_file(file: StoredFile) -> None:
         storage.remove(file.key)  # before the commit: a file that is deleted cannot be deleted again
 
 
+def remove_abandoned_files() -> None:
+    """Delete what uploads and jobs that were killed left on disk."""
+    storage.remove_abandoned(set(StoredFile.objects.present().values_list("key", flat=True)))
+
+
 def nudge(delay: float = 0.0) -> None:
     """Have the workers look for jobs after `delay` seconds, rather than at the next tick of the schedule."""
     try:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from django.conf import settings
@@ -51,8 +52,8 @@ def remove(key: str) -> None:
     path_of(key).unlink(missing_ok=True)
 
 
-def remove_abandoned() -> None:
-    """Delete what writers that were killed left behind."""
-    for part in path_of("any").parent.glob(f"*{PART}"):
-        if time.time() - part.stat().st_mtime > ABANDONED_SECONDS:
-            part.unlink(missing_ok=True)
+def remove_abandoned(known: Collection[str]) -> None:
+    """Delete what writers that were killed left behind: parts, and contents of files that nobody knows of."""
+    for file in path_of("any").parent.glob("*"):
+        if time.time() - file.stat().st_mtime > ABANDONED_SECONDS and file.name not in known:
+            file.unlink(missing_ok=True)

@@ -12,8 +12,8 @@ from celery.signals import worker_ready, worker_shutting_down
 from django.db.models import Q
 from django.utils import timezone
 
-from inference.batches import runner, storage
-from inference.batches.actions import LOOK, MESSAGE_SECONDS, nudge
+from inference.batches import runner
+from inference.batches.actions import LOOK, MESSAGE_SECONDS, nudge, remove_abandoned_files
 from inference.batches.models import LEASE_SECONDS, BatchJob, LeaseLost, Status
 
 log = logging.getLogger(__name__)
@@ -52,9 +52,9 @@ def run_batch(key: str) -> None:
 @worker_ready.connect
 def resume(**kwargs: object) -> None:
     """Take on what is waiting, and once its lease is over, what a worker that died was running."""
-    storage.remove_abandoned()
     nudge()
     nudge(LEASE_SECONDS + 1)
+    remove_abandoned_files()
 
 
 @worker_shutting_down.connect

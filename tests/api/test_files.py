@@ -1,5 +1,7 @@
 """/v1/files: uploads to storage, lists, downloads, and who may see what."""
 
+import os
+import time
 from contextlib import closing
 
 import openai
@@ -12,7 +14,7 @@ from django.urls import reverse
 
 from inference.api.edge import uploads
 from inference.batches import storage
-from inference.batches.actions import create_batch
+from inference.batches.actions import create_batch, remove_abandoned_files
 from inference.batches.models import StoredFile
 from inference.models import ApiKey
 from tests.api.test_auth import bearer
@@ -55,6 +57,26 @@ def test_an_upload_is_kept_byte_for_byte(sdk):
     }
     assert sdk.files.retrieve(file.id) == file
     assert sdk.files.content(file.id).read() == CONTENT
+
+
+def test_what_killed_uploads_left_behind_goes_in_the_end(db):
+    def write(key: str, *, old: bool, known: bool = False) -> None:
+        with storage.NewFile(key) as file:
+            file.write(CONTENT)
+            file.keep()
+        if known:
+            StoredFile.objects.create(key=key, owner="me", purpose="batch", filename="a", bytes=len(CONTENT))
+        if old:
+            long_ago = time.time() - storage.ABANDONED_SECONDS - 60
+            os.utime(storage.path_of(key), (long_ago, long_ago))
+
+    write("file-unknown-old", old=True)
+    write("file-unknown-new", old=False)  # its row may be about to come
+    write("file-known", old=True, known=True)
+    write(f"file-x{storage.PART}", old=True)
+    write(f"file-y{storage.PART}", old=False)
+    remove_abandoned_files()
+    assert sorted(stored()) == ["file-known", "file-unknown-new", f"file-y{storage.PART}"]
 
 
 def test_a_large_file_is_kept_byte_for_byte(sdk):
