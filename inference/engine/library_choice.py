@@ -41,9 +41,8 @@ class Library:
 
     def __init__(self, algorithms: Algorithms) -> None:
         self.algorithms = algorithms
-        self._ready: dict[
-            tuple[object, ...], PreparedProduct | None
-        ] = {}  # by shapes and strides; None: as cuBLAS likes
+        # By shapes and strides; None: as cuBLAS likes.
+        self._ready: dict[tuple[object, ...], PreparedProduct | None] = {}
 
     def __call__(self, x: Tensor, w: Tensor) -> Tensor:
         """x [M, K], w [N, K] -> x w^T [M, N]; or batches of them."""

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
-from threading import Barrier
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -132,8 +131,8 @@ async def test_an_issued_key_is_admitted_until_it_is_disabled_or_expires(client,
     assert await status(remote, headers=bearer(secret)) == 401
 
 
-class SlowDatabase:
-    """Answers, the first time, when it is told to."""
+class Database:
+    """Answers when it is told to."""
 
     def __init__(self, answer: bool | Exception) -> None:
         self.asked = 0
@@ -149,30 +148,40 @@ class SlowDatabase:
         return self._answer
 
 
-@pytest.mark.parametrize("answer", [True, ConnectionError("away")], ids=["answer", "error"])
-def test_a_burst_asks_the_database_once(answer: bool | Exception) -> None:
+def burst(memory: auth.Memory, first: Database, later: Database) -> list[bool | BaseException]:
+    """What eight threads are told: one that asks `first`, and seven that come before that has answered, if need be."""
+    all_there = threading.Barrier(8)
+
+    def recall() -> bool:
+        all_there.wait(10)
+        return memory.recall(b"question", later.ask)
+
+    with ThreadPoolExecutor(8) as pool:
+        told = [pool.submit(memory.recall, b"question", first.ask)]
+        assert first.is_asked.wait(10)
+        told += [pool.submit(recall) for _ in range(7)]
+        all_there.wait(10)
+        assert memory.recall(b"another question", lambda: True)  # nobody waits for what he did not ask
+        first.may_answer.set()
+        return [future.exception() or future.result() for future in told]
+
+
+def test_a_burst_asks_the_database_once() -> None:
     for _ in range(20):  # the others' threads may come late
-        slow, others = SlowDatabase(answer), SlowDatabase(answer=True)
-        memory, all_there = auth.Memory(), threading.Barrier(8)
-        others.may_answer.set()
+        first, later = Database(True), Database(False)
+        later.may_answer.set()
+        assert burst(auth.Memory(), first, later) == [True] * 8
+        assert (first.asked, later.asked) == (1, 0)
 
-        def recall(memory: auth.Memory = memory, others: SlowDatabase = others, there: Barrier = all_there) -> bool:
-            there.wait(10)
-            return memory.recall(b"question", others.ask)
 
-        with ThreadPoolExecutor(8) as pool:
-            first = pool.submit(memory.recall, b"question", slow.ask)
-            assert slow.is_asked.wait(10)
-            rest = [pool.submit(recall) for _ in range(7)]
-            all_there.wait(10)
-            assert memory.recall(b"another question", lambda: True)  # nobody waits for what he did not ask
-            slow.may_answer.set()
-            found = [future.exception() or future.result() for future in (first, *rest)]
-        if answer is True:
-            assert found == [True] * 8 and slow.asked == 1 and others.asked == 0
-        else:
-            assert found[0] is answer and all(one is answer or one is True for one in found)
-            assert memory.recall(b"question", lambda: True), "an error is not remembered"
+def test_all_of_a_burst_hear_of_an_error_which_is_not_remembered() -> None:
+    for _ in range(20):
+        error, memory = ConnectionError("away"), auth.Memory()
+        later = Database(True)
+        later.may_answer.set()
+        told = burst(memory, Database(error), later)
+        assert told[0] is error and all(one is error or one is True for one in told)
+        assert memory.recall(b"question", lambda: True)
 
 
 async def test_a_key_is_looked_up_once_for_many_requests(client, remote):

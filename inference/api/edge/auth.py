@@ -95,22 +95,22 @@ class Memory:
 
         Raises what `ask` raises, for all who waited for it; nothing is remembered then.
         """
+        own: Future[Any] = Future()
         with self._lock:
-            until, answer = self._answers.get(question) or (0.0, Future())
-            known = time.monotonic() < until
-            if not known:
+            until, answer = self._answers.get(question, (0.0, own))
+            if time.monotonic() >= until:
                 if len(self._answers) >= REMEMBERED_KEYS:
                     self._answers.clear()
-                answer = Future()
-                self._answers[question] = math.inf, answer
-        if not known:
-            self._settle(question, ask, answer)
+                answer = own
+                self._answers[question] = math.inf, own
+        if answer is own:
+            self._settle(question, ask, own)
         return cast(T, answer.result())
 
     def _settle(self, question: bytes, ask: Callable[[], T], answer: Future[Any]) -> None:
         try:
             found = ask()
-        except Exception as error:
+        except BaseException as error:  # whatever it is: who waits must not do so for ever
             self._answers.pop(question, None)
             answer.set_exception(error)
         else:
